@@ -26,7 +26,7 @@ class Server:
         self.name, self.port, self.local = name, port, threading.local()
 
     def request(self, method, path, body=None, token="admin-token", kind="application/json", headers=None):
-        """The status, the body as JSON, and the warnings of an answer."""
+        """The status, the body as JSON, and the warnings of an answer. The status is 0 if the connection was closed instead."""
         told = {"Authorization": f"Bearer {token}", "Content-Type": kind, "Accept": "application/json"}
         told.update(headers or {})
         data = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
@@ -40,10 +40,12 @@ class Server:
                 answer = connection.getresponse()
                 text = answer.read()
                 break
-            except (http.client.HTTPException, OSError):
+            except (http.client.HTTPException, OSError) as failure:
                 connection.close()
                 self.local.connection = None
                 if attempt == 2:
+                    if isinstance(failure, http.client.RemoteDisconnected):
+                        return 0, {"message": "connection closed without an answer"}, []
                     raise
         try:
             value = json.loads(text)
