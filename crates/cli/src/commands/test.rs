@@ -25,6 +25,8 @@ use crate::output::{Printer, Progress};
 const MAX_FILES: usize = 100_000;
 /// The time between two looks at changed files where nothing else tells of them.
 const POLL: Duration = Duration::from_secs(1);
+/// Editors empty a file and write it then, or write several: what is read after this time is whole.
+const SETTLE: Duration = Duration::from_millis(150);
 
 /// Arguments of `lockgate test`.
 #[derive(Debug, Args)]
@@ -324,6 +326,7 @@ fn watch(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
                         tokio::time::sleep(POLL).await;
                     }
                     if self::stamp(&args.paths) != stamp {
+                        tokio::time::sleep(SETTLE).await;
                         return;
                     }
                 }
@@ -348,15 +351,15 @@ fn folders(paths: &[PathBuf]) -> Vec<PathBuf> {
     folders
 }
 
-/// The files with the times they were changed at.
-fn stamp(paths: &[PathBuf]) -> Vec<(PathBuf, Option<std::time::SystemTime>)> {
+/// The files with their sizes and the times they were changed at. These are coarse: two changes may have the same.
+fn stamp(paths: &[PathBuf]) -> Vec<(PathBuf, Option<(u64, std::time::SystemTime)>)> {
     let files = paths.iter().flat_map(|path| match path.is_dir() {
         true => below(path).unwrap_or_default(),
         false => vec![path.clone()],
     });
     let stamped = files.map(|file| {
-        let changed = std::fs::metadata(&file).and_then(|it| it.modified()).ok();
-        (file, changed)
+        let found = std::fs::metadata(&file).and_then(|it| Ok((it.len(), it.modified()?)));
+        (file, found.ok())
     });
     stamped.collect()
 }
