@@ -51,7 +51,7 @@ struct Run<'r> {
 /// Takes the next step of a Job.
 pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     let Some(job) = context.cache.at(Kind::Job, path) else {
-        return Ok(Next::Done);
+        return free_orphans(context, path).await;
     };
     let managed_by = text(&job, "/spec/managedBy");
     if !matches!(managed_by, "" | "kubernetes.io/job-controller") {
@@ -87,6 +87,38 @@ pub(crate) fn is_finished(job: &Value) -> bool {
 
 fn has_finalizer(pod: &Value) -> bool {
     list(pod, "/metadata/finalizers").any(|one| one.as_str() == Some(TRACKING))
+}
+
+async fn free(context: &Context, pod: &Object) -> Result<(), Refused> {
+    let edit = |pod: &mut Value| {
+        let metadata = entry(pod, "metadata");
+        let finalizers = metadata.get_mut("finalizers").and_then(Value::as_array_mut);
+        if let Some(finalizers) = finalizers {
+            finalizers.retain(|one| one.as_str() != Some(TRACKING));
+            if finalizers.is_empty() {
+                metadata.remove("finalizers");
+            }
+        }
+    };
+    context.edit(&AUTHOR, pod, &edit).await
+}
+
+/// Frees the Pods of a Job that is gone: nobody counts them any more.
+///
+/// UPSTREAM: pkg/controller/job/job_controller.go (syncOrphanPod).
+async fn free_orphans(context: &Context, path: &str) -> Looked {
+    let Some((namespace, name)) = path.split_once('/') else {
+        return Ok(Next::Done);
+    };
+    for pod in context.cache.in_namespace(Kind::Pod, namespace) {
+        let is_of_job = pod
+            .controller()
+            .is_some_and(|owner| text(owner, "/kind") == "Job" && text(owner, "/name") == name);
+        if is_of_job && has_finalizer(&pod) {
+            free(context, &pod).await?;
+        }
+    }
+    Ok(Next::Done)
 }
 
 /// A Pod that is deleted before it ended has failed.
@@ -279,29 +311,15 @@ impl Run<'_> {
         // Only what is stored already may be forgotten by a Pod.
         if is_told {
             for pod in to_free {
-                self.free(&pod).await?;
+                free(self.context, &pod).await?;
             }
         }
         Ok(())
     }
 
-    async fn free(&self, pod: &Object) -> Result<(), Refused> {
-        let edit = |pod: &mut Value| {
-            let metadata = entry(pod, "metadata");
-            let finalizers = metadata.get_mut("finalizers").and_then(Value::as_array_mut);
-            if let Some(finalizers) = finalizers {
-                finalizers.retain(|one| one.as_str() != Some(TRACKING));
-                if finalizers.is_empty() {
-                    metadata.remove("finalizers");
-                }
-            }
-        };
-        self.context.edit(&AUTHOR, pod, &edit).await
-    }
-
     async fn free_all(&self) -> Result<(), Refused> {
         for pod in self.pods.iter().filter(|pod| has_finalizer(pod)) {
-            self.free(pod).await?;
+            free(self.context, pod).await?;
         }
         Ok(())
     }

@@ -40,6 +40,10 @@ pub(crate) fn wake(
         context.clocks.forget(object.uid());
     }
     let mut waker = Waker { context, queue };
+    // Pods of a Job that is gone still have its finalizer.
+    if object.kind == Kind::Job && new.is_none() {
+        waker.queue.add(Lane::Job, object.path());
+    }
     if let Some(lane) = lane(object.kind)
         && new.is_some()
     {

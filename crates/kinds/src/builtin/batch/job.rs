@@ -425,7 +425,7 @@ pub(super) fn job_spec(errors: &mut FieldErrors, at: &At<'_, '_>, old_template: 
     if mode.text() == "Indexed" {
         indexed(errors, at);
     }
-    if matches!(mode.text(), "" | "NonIndexed") {
+    if !mode.is_set() || mode.text() == "NonIndexed" {
         for member in [&per_index, &failed] {
             if member.is_set() {
                 member.invalid_int(errors, "requires indexed completion mode");
