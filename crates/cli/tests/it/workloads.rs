@@ -378,6 +378,31 @@ spec:
 }
 
 #[test]
+fn pods_of_a_job_that_is_deleted_go_with_it() {
+    let cluster = Cluster::start(&["--simulate-complete-after=1h"]);
+    cluster.apply(
+        r#"
+apiVersion: batch/v1
+kind: Job
+metadata: {name: endless}
+spec:
+  parallelism: 2
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}
+"#,
+    );
+    let phases = "get pods -l job-name=endless -o jsonpath={.items[*].status.phase}";
+    cluster.until(phases, "Running Running");
+    let finalizers = "get pods -l job-name=endless -o jsonpath={.items[*].metadata.finalizers[*]}";
+    let tracking = "batch.kubernetes.io/job-tracking";
+    assert_eq!(
+        cluster.kubectl(finalizers),
+        format!("{tracking} {tracking}")
+    );
+    cluster.kubectl("delete job endless --cascade=background");
+    cluster.until("get pods -l job-name=endless -o name", "");
+}
+
+#[test]
 fn services_follow_the_readiness_of_pods() {
     let cluster = Cluster::start(&[]);
     cluster.kubectl("run web --image=web --port=8080 --labels=app=web");

@@ -176,3 +176,19 @@ fn jobs_without_labels_have_those_of_their_template() {
         );
     }
 }
+
+#[test]
+fn an_empty_completion_mode_is_not_that_without_indexes() {
+    let fields = |mode: &str| -> Vec<String> {
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {
+            "completions": 4, "backoffLimitPerIndex": 1, "maxFailedIndexes": 2, "completionMode": mode,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+        let case = json!({"op": "create", "kind": "Job", "namespace": "default", "object": job});
+        let causes = causes(case);
+        let field = |cause: &String| cause.split(':').next().unwrap_or_default().to_owned();
+        causes.iter().map(field).collect()
+    };
+    let by_index = ["spec.backoffLimitPerIndex", "spec.maxFailedIndexes"];
+    assert_eq!(fields("NonIndexed"), by_index);
+    assert_eq!(fields(""), ["spec.completionMode"]);
+}
