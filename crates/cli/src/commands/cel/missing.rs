@@ -177,6 +177,10 @@ mod tests {
             help("no such key: ", "object['']", &[("object", &object)]),
             None
         );
-        assert_eq!(help("no such key: é", "é.é[é", &[]), None);
+        // Texts are taken apart between characters, not bytes.
+        assert_eq!(
+            help("no such key: é", "é.é[é", &[]).as_deref(),
+            Some("if it may be absent, test for it with `'é' in é`")
+        );
     }
 }
