@@ -230,7 +230,7 @@ fn case(
         }
     };
     let mut expect = Expect {
-        message: text(".message.txt")?,
+        message: text(".message.txt")?.map(|message| in_words_of_the_server(&message)),
         object: value(".gold.yaml")?.or(value(".expected.yaml")?),
         ..Expect::default()
     };
@@ -261,6 +261,21 @@ fn case(
         expect,
         checks: Checks::default(),
     })
+}
+
+/// The words of the server for a message that kat has words of its own for.
+fn in_words_of_the_server(message: &str) -> String {
+    let message = message.trim();
+    let message = message
+        .strip_prefix("validation failed: ")
+        .unwrap_or(message);
+    match message {
+        "params missing but required to bind to this policy" => {
+            "no params found for policy binding with `Deny` parameterNotFoundAction"
+        }
+        other => other,
+    }
+    .to_owned()
 }
 
 fn member(value: &Value, name: &str) -> Option<Value> {
@@ -356,4 +371,23 @@ fn wanted(
         wanted.old_object = wanted.object.take();
     }
     wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_in_words_of_the_server() {
+        for (written, want) in [
+            ("No owner\n", "No owner"),
+            ("validation failed: No owner\n", "No owner"),
+            (
+                "params missing but required to bind to this policy",
+                "no params found for policy binding with `Deny` parameterNotFoundAction",
+            ),
+        ] {
+            assert_eq!(in_words_of_the_server(written), want);
+        }
+    }
 }
