@@ -204,15 +204,8 @@ pub fn make_hooks(scripts: Vec<Script>, folder: &Path) -> Result<Hooks, HookErro
         }
         let hook = if let Some(url) = &script.url {
             is_live = true;
-            let ca_bundle = match &script.ca_file {
-                Some(file) => Some(Bytes(input::read(&folder.join(file))?.text.into_bytes())),
-                None => None,
-            };
-            Hook::Live(Box::new(ClientConfig {
-                url: Some(url.clone()),
-                service: None,
-                ca_bundle,
-            }))
+            let ca_file = script.ca_file.as_ref().map(|file| folder.join(file));
+            Hook::Live(Box::new(webhook_at(url, ca_file.as_deref())?))
         } else if let Some(file) = &script.recorded {
             let source = input::read(&folder.join(file))?;
             let capture = lockgate_offline::capture::read(&source.name, &source.text)?;
@@ -226,6 +219,20 @@ pub fn make_hooks(scripts: Vec<Script>, folder: &Path) -> Result<Hooks, HookErro
         hooks = hooks.with_caller(live_caller());
     }
     Ok(hooks)
+}
+
+/// The client configuration of a webhook at a URL, with the CA bundle of a file.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub fn webhook_at(url: &str, ca_file: Option<&Path>) -> Result<ClientConfig, ReadError> {
+    let ca_bundle = ca_file.map(input::read).transpose()?;
+    Ok(ClientConfig {
+        url: Some(url.to_owned()),
+        service: None,
+        ca_bundle: ca_bundle.map(|read| Bytes(read.text.into_bytes())),
+    })
 }
 
 /// Calls webhooks as an API server does, at URLs.

@@ -330,8 +330,8 @@ fn decode_other<T: WireStruct + Default>(root: Value<'_>) -> Result<(), WrongTyp
 /// The version of types that are never written.
 const INTERNAL: &str = "__internal";
 
-/// Kinds that every API group of the webhook client's scheme has.
-const GROUP_KINDS: [&str; 7] = [
+/// Kinds that are registered with every API group of a scheme.
+pub const GROUP_KINDS: [&str; 7] = [
     "WatchEvent",
     "ListOptions",
     "GetOptions",

@@ -5,6 +5,7 @@
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
+use lockgate_api::admission::answer::GROUP_KINDS;
 use lockgate_api::document::{self, Document, Kind, json, yaml};
 use lockgate_api::meta::type_meta::{TypeMeta, TypeMetaError};
 use lockgate_go::quote::quote;
@@ -356,17 +357,6 @@ const UNVERSIONED: [&str; 5] = [
     "APIResourceList",
 ];
 
-/// Kinds that are registered with every group.
-const OPTIONS: [&str; 7] = [
-    "WatchEvent",
-    "ListOptions",
-    "GetOptions",
-    "DeleteOptions",
-    "CreateOptions",
-    "UpdateOptions",
-    "PatchOptions",
-];
-
 /// Returns true if upstream has a Go type for a kind.
 fn is_registered(found: &TypeMeta) -> bool {
     use lockgate_kinds::resource::{by_kind, resources};
@@ -379,7 +369,7 @@ fn is_registered(found: &TypeMeta) -> bool {
         return true;
     }
     let is_known = resources().any(|known| known.group == group && known.version == version);
-    is_known && OPTIONS.contains(&found.kind.as_str())
+    is_known && GROUP_KINDS.contains(&found.kind.as_str())
 }
 
 /// The words about a body of a deletion that is something else than its options.

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use lockgate_api::decode::Bytes;
-use lockgate_api::registration::hub::ClientConfig;
 use lockgate_offline::capture::{self, Capture};
 use lockgate_offline::cluster::{Cluster, Validation};
 use lockgate_offline::replay::{Changed, Replay, Report};
@@ -13,7 +11,7 @@ use lockgate_offline::replay::{Changed, Replay, Report};
 use super::{CommandError, Stop, run_async};
 use crate::exit_code::ExitCode;
 use crate::input;
-use crate::offline::{ClusterArgs, LoadError, live_caller, read_manifests};
+use crate::offline::{ClusterArgs, LoadError, live_caller, read_manifests, webhook_at};
 use crate::output::{Printer, Progress};
 
 /// Arguments of `lockgate replay`.
@@ -126,15 +124,7 @@ async fn replay(args: &ReplayArgs, printer: &mut Printer) -> Result<ExitCode, St
 
 async fn prepare(args: &ReplayArgs, capture: &Capture) -> Result<Replay, CommandError> {
     if let Some(url) = &args.webhook {
-        let ca_bundle = match &args.ca_file {
-            Some(file) => Some(Bytes(input::read(file)?.text.into_bytes())),
-            None => None,
-        };
-        let config = ClientConfig {
-            url: Some(url.clone()),
-            service: None,
-            ca_bundle,
-        };
+        let config = webhook_at(url, args.ca_file.as_deref())?;
         let caller = live_caller();
         let made = Replay::on_webhook(&args.name, config, caller, args.timeout, capture);
         return made.map_err(|error| {

@@ -8,16 +8,13 @@ use lockgate_admission::call::{Caller as _, Client, Post};
 use lockgate_admission::json_patch;
 use lockgate_api::admission::answer::{self, Answer, HttpAnswer, Question};
 use lockgate_api::admission::request::{Review, ReviewBody};
-use lockgate_api::decode::Bytes;
-use lockgate_api::registration::hub::ClientConfig;
 use lockgate_offline::capture::RecordedCall;
 use lockgate_webhook::patch::Patch;
 use lockgate_webhook::{Context, Denial, Fault, Response};
 use serde_json::{Value, json};
 
 use crate::commands::CommandError;
-use crate::input;
-use crate::offline::live_caller;
+use crate::offline::{live_caller, webhook_at};
 
 /// The webhook behind the one that captures.
 #[derive(Debug, Args)]
@@ -51,15 +48,7 @@ impl ForwardArgs {
             let message = format!("`{url}` cannot be a webhook: its URL begins with https://");
             return Err(CommandError::usage(message));
         }
-        let ca_bundle = match &self.forward_ca_file {
-            Some(file) => Some(Bytes(input::read(file)?.text.into_bytes())),
-            None => None,
-        };
-        let config = ClientConfig {
-            url: Some(url.clone()),
-            service: None,
-            ca_bundle,
-        };
+        let config = webhook_at(url, self.forward_ca_file.as_deref())?;
         let client = live_caller().client(&config).map_err(|error| {
             CommandError::usage(format!("cannot call `{url}`: {error}"))
                 .with_help("pass the URL of the webhook, and its CA with --forward-ca-file")
