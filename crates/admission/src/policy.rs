@@ -172,7 +172,7 @@ impl Run<'_> {
     /// told.
     async fn select_binding(
         &mut self,
-        binding: &Arc<CompiledBinding>,
+        binding: &CompiledBinding,
         request: &Request,
     ) -> (BindingTrace, Result<bool, String>) {
         let Some(criteria) = binding.criteria() else {
@@ -235,7 +235,7 @@ impl Run<'_> {
 }
 
 /// The message about a policy, or one of its bindings, that cannot be evaluated.
-fn misconfigured(binding: Option<&Arc<CompiledBinding>>, why: &str) -> String {
+fn misconfigured(binding: Option<&CompiledBinding>, why: &str) -> String {
     let what = match binding {
         Some(_) => "binding",
         None => "policy",

@@ -131,7 +131,7 @@ pub struct PolicyTrace {
 #[derive(Debug, Clone)]
 pub struct BindingTrace {
     /// The binding.
-    pub binding: Arc<CompiledBinding>,
+    pub binding: CompiledBinding,
     /// The verdicts of the predicates, if the binding did not match.
     pub predicates: Option<Predicates>,
     /// The first predicate that said no, where that is recorded.
@@ -239,9 +239,9 @@ impl PolicyTrace {
 }
 
 impl BindingTrace {
-    pub(crate) fn matched(binding: &Arc<CompiledBinding>) -> Self {
+    pub(crate) fn matched(binding: &CompiledBinding) -> Self {
         Self {
-            binding: Arc::clone(binding),
+            binding: binding.clone(),
             predicates: None,
             refusal: None,
             failure: None,
@@ -250,7 +250,7 @@ impl BindingTrace {
     }
 
     pub(crate) fn unmatched(
-        binding: &Arc<CompiledBinding>,
+        binding: &CompiledBinding,
         predicates: Predicates,
         refusal: Option<Refusal>,
     ) -> Self {

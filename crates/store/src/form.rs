@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use triomphe::ThinArc;
 
 use crate::{Entry, Revision};
 
@@ -28,13 +29,11 @@ const TIME: u8 = 251;
 
 /// An entry that is kept as what it differs in from another: the last part of its key, its revisions, and
 /// the numbers and contents of the strings of its value that differ.
-#[derive(Debug)]
-pub(crate) struct Alike {
-    form: Arc<Form>,
-    /// The length of the name in a byte, the name, the two revisions, and the fillings. INVARIANT: made by
-    /// [`Alike::new`].
-    record: Box<[u8]>,
-}
+///
+/// After the form follow the length of the name in a byte, the name, the two revisions, and the fillings.
+/// INVARIANT: made by [`Alike::new`]. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Alike(ThinArc<Arc<Form>, u8>);
 
 impl Alike {
     fn new(form: &Arc<Form>, name: &str, entry: &Entry, fillings: &[u8]) -> Option<Self> {
@@ -44,16 +43,16 @@ impl Alike {
         push_number(&mut record, entry.created.0);
         push_number(&mut record, entry.revision.0.checked_sub(entry.created.0)?);
         record.extend_from_slice(fillings);
-        Some(Self {
-            form: Arc::clone(form),
-            record: record.into(),
-        })
+        Some(Self(ThinArc::from_header_and_slice(
+            Arc::clone(form),
+            &record,
+        )))
     }
 
     /// The key, up to its last part and that.
     pub(crate) fn key(&self) -> (&[u8], &[u8]) {
         let (name, _) = self.parts();
-        (self.form.folder.as_bytes(), name)
+        (self.form().folder.as_bytes(), name)
     }
 
     pub(crate) fn created(&self) -> Revision {
@@ -70,7 +69,7 @@ impl Alike {
         let key = [folder, name].concat();
         Entry {
             key: String::from_utf8_lossy(&key).into(),
-            value: self.form.fill(fillings, name),
+            value: self.form().fill(fillings, name),
             created,
             revision,
         }
@@ -78,12 +77,16 @@ impl Alike {
 
     /// The bytes that the entry keeps in memory.
     pub(crate) fn size(&self) -> usize {
-        self.record.len()
+        self.0.slice.len()
+    }
+
+    fn form(&self) -> &Form {
+        &self.0.header.header
     }
 
     /// The name, and what follows it.
     fn parts(&self) -> (&[u8], &[u8]) {
-        let (length, rest) = self.record.split_first().unwrap_or((&0, &[]));
+        let (length, rest) = self.0.slice.split_first().unwrap_or((&0, &[]));
         rest.split_at_checked((*length).into()).unwrap_or_default()
     }
 

@@ -19,13 +19,13 @@ pub(crate) type Keys = OrdSet<Stored>;
 #[derive(Debug, Clone)]
 pub(crate) enum Stored {
     Whole(Arc<Entry>),
-    Alike(Arc<Alike>),
+    Alike(Alike),
 }
 
 impl Stored {
     pub(crate) fn new(entry: Entry, forms: &Forms) -> Self {
         match forms.keep(&entry) {
-            Some(alike) => Self::Alike(Arc::new(alike)),
+            Some(alike) => Self::Alike(alike),
             None => Self::Whole(Arc::new(entry)),
         }
     }

@@ -37,7 +37,7 @@ pub struct BoundPolicy {
     /// The policy.
     pub policy: Arc<CompiledPolicy>,
     /// Its bindings, in order of their names; at least one.
-    pub bindings: Arc<Vec<Arc<CompiledBinding>>>,
+    pub bindings: Arc<Vec<CompiledBinding>>,
 }
 
 /// All policies of one kind that are in force at one moment.
@@ -76,10 +76,10 @@ pub struct Policies {
     synced: AtomicBool,
 }
 
-type Bindings = Arc<Vec<Arc<CompiledBinding>>>;
+type Bindings = Arc<Vec<CompiledBinding>>;
 
-/// A binding among others, found by its name: there can be hundreds of thousands.
-struct ByName(Arc<CompiledBinding>);
+/// A binding among others, found by its name.
+struct ByName(CompiledBinding);
 
 impl Borrow<str> for ByName {
     fn borrow(&self) -> &str {
@@ -205,7 +205,7 @@ impl Policies {
                 None => Arc::from(binding.policy_name.as_str()),
             };
             let terms = state.shared_terms(Terms::new(binding, policy, criteria));
-            state.bind(Arc::new(CompiledBinding::new(name, terms)));
+            state.bind(CompiledBinding::new(name, terms));
         });
     }
 
@@ -231,7 +231,7 @@ impl Policies {
             let why = format!("{} '{name}' cannot be read: {why}", what.name());
             let bound = BoundPolicy {
                 policy: Arc::new(CompiledPolicy::unreadable(self.kind, name, &why)),
-                bindings: Arc::new(vec![Arc::new(CompiledBinding::unreadable(name))]),
+                bindings: Arc::new(vec![CompiledBinding::unreadable(name)]),
             };
             state.unreadable.insert(unreadable_key(what, name), bound);
         });
@@ -292,11 +292,11 @@ fn shared<K: Eq + Hash, V>(
 }
 
 impl State {
-    fn bind(&mut self, binding: Arc<CompiledBinding>) {
+    fn bind(&mut self, binding: CompiledBinding) {
         let list = self.by_policy.entry(Arc::clone(binding.shared_policy()));
         let list = Arc::make_mut(list.or_default());
         let at = list.partition_point(|known| known.name() < binding.name());
-        list.insert(at, Arc::clone(&binding));
+        list.insert(at, binding.clone());
         self.bindings.insert(ByName(binding));
     }
 

@@ -88,7 +88,7 @@ impl plugin::Plugin for MutatingPolicies {
 /// A policy, a binding and parameters that apply to a request.
 struct Invocation {
     policy: Arc<CompiledPolicy>,
-    binding: Arc<CompiledBinding>,
+    binding: CompiledBinding,
     param: Option<Arc<Param>>,
     version: usize,
     /// Where the trace tells of it: policy, binding and evaluation.
@@ -110,7 +110,7 @@ impl Invocation {
 /// An error of a policy whose failure policy is to refuse.
 struct PolicyError {
     policy: Arc<CompiledPolicy>,
-    binding: Option<Arc<CompiledBinding>>,
+    binding: Option<CompiledBinding>,
     message: String,
     reason: Option<&'static str>,
 }
@@ -146,7 +146,7 @@ impl Pass<'_> {
     fn fail(
         &mut self,
         policy: &Arc<CompiledPolicy>,
-        binding: Option<&Arc<CompiledBinding>>,
+        binding: Option<&CompiledBinding>,
         message: String,
         reason: Option<&'static str>,
     ) {
@@ -163,7 +163,7 @@ impl Pass<'_> {
     fn misconfigured(
         &mut self,
         policy: &Arc<CompiledPolicy>,
-        binding: Option<&Arc<CompiledBinding>>,
+        binding: Option<&CompiledBinding>,
         why: &str,
     ) -> Option<String> {
         let message = misconfigured(binding, why);
@@ -214,7 +214,7 @@ impl Pass<'_> {
         &mut self,
         request: &Request,
         policy: &Arc<CompiledPolicy>,
-        binding: &Arc<CompiledBinding>,
+        binding: &CompiledBinding,
         target: Target,
         (policy_at, binding_at): (usize, usize),
     ) -> BindingTrace {
@@ -247,7 +247,7 @@ impl Pass<'_> {
                     let named = named.map(|param| (param.namespace.clone(), param.name.clone()));
                     self.invocations.push(Invocation {
                         policy: Arc::clone(policy),
-                        binding: Arc::clone(binding),
+                        binding: binding.clone(),
                         param,
                         version,
                         told: (policy_at, binding_at, trace.evaluations.len()),

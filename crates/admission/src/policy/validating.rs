@@ -106,7 +106,7 @@ impl plugin::Plugin for ValidatingPolicies {
 /// The first reason to refuse a request. All policies are evaluated all the same.
 struct Denial {
     policy: Arc<CompiledPolicy>,
-    binding: Option<Arc<CompiledBinding>>,
+    binding: Option<CompiledBinding>,
     message: String,
     reason: Option<Box<str>>,
 }
@@ -168,7 +168,7 @@ impl Judge<'_> {
     fn deny(
         &mut self,
         policy: &Arc<CompiledPolicy>,
-        binding: Option<&Arc<CompiledBinding>>,
+        binding: Option<&CompiledBinding>,
         message: String,
         reason: Option<Box<str>>,
     ) {
@@ -184,7 +184,7 @@ impl Judge<'_> {
     fn fail(
         &mut self,
         policy: &Arc<CompiledPolicy>,
-        binding: Option<&Arc<CompiledBinding>>,
+        binding: Option<&CompiledBinding>,
         why: &str,
     ) -> String {
         let message = misconfigured(binding, why);
@@ -299,7 +299,7 @@ impl Judge<'_> {
         &mut self,
         admission: &mut Admission,
         policy: &Arc<CompiledPolicy>,
-        binding: &Arc<CompiledBinding>,
+        binding: &CompiledBinding,
         evaluated: &Evaluated,
         collected: &mut Collected,
     ) -> Vec<PolicyOutcome> {

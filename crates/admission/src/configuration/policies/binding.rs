@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use lockgate_api::registration::policy::{Binding, ParamRef};
+use triomphe::ThinArc;
 
 use crate::configuration::criteria::Criteria;
 use crate::configuration::hook::Labels;
@@ -119,18 +120,14 @@ impl Terms {
     }
 }
 
-/// A binding, compiled. There can be hundreds of thousands.
-pub struct CompiledBinding {
-    name: Box<str>,
-    terms: Arc<Terms>,
-}
+/// A binding, compiled: its terms, with its name behind them in one allocation, since there can be hundreds of
+/// thousands. Clones share it.
+#[derive(Clone)]
+pub struct CompiledBinding(ThinArc<Arc<Terms>, u8>);
 
 impl CompiledBinding {
     pub(super) fn new(name: &str, terms: Arc<Terms>) -> Self {
-        Self {
-            name: name.into(),
-            terms,
-        }
+        Self(ThinArc::from_header_and_slice(terms, name.as_bytes()))
     }
 
     /// A binding of something that cannot be read.
@@ -147,37 +144,43 @@ impl CompiledBinding {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        std::str::from_utf8(&self.0.slice).expect("the bytes of a name, as `new` got it")
     }
 
     /// The policy it puts in force.
     #[must_use]
     pub fn policy(&self) -> &str {
-        &self.terms.policy
+        &self.terms().policy
+    }
+
+    fn terms(&self) -> &Terms {
+        &self.0.header.header
     }
 
     pub(super) fn shared_policy(&self) -> &Arc<str> {
-        &self.terms.policy
+        &self.terms().policy
     }
 
     /// Its criteria. Nothing stands for everything the policy is about.
     pub(crate) fn criteria(&self) -> Option<&Arc<Criteria>> {
-        self.terms.criteria.as_ref()
+        self.terms().criteria.as_ref()
     }
 
     /// Where its parameters are.
     pub(crate) fn params(&self) -> Option<&ParamSource> {
-        self.terms.params.as_ref()
+        self.terms().params.as_ref()
     }
 
     /// The validation actions, in the order they were written.
     pub fn actions(&self) -> impl Iterator<Item = Action> {
-        self.terms.actions.into_iter().flatten()
+        self.terms().actions.into_iter().flatten()
     }
 }
 
 impl fmt::Debug for CompiledBinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CompiledBinding").field(&self.name).finish()
+        f.debug_tuple("CompiledBinding")
+            .field(&self.name())
+            .finish()
     }
 }
