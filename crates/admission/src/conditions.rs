@@ -396,11 +396,11 @@ pub fn libraries_of(version: KubeVersion) -> Libraries {
     }
 }
 
-/// Compiles match conditions when registrations are validated.
+/// Compiles the match conditions of webhooks and the expressions of policies when registrations are validated.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct MatchConditionChecker(Libraries);
+pub struct RegistrationChecker(Libraries);
 
-impl MatchConditionChecker {
+impl RegistrationChecker {
     /// As the reference version does.
     pub const REFERENCE: &'static Self = &Self(Libraries::All);
 
@@ -415,7 +415,7 @@ impl MatchConditionChecker {
     }
 }
 
-impl ExpressionChecker for MatchConditionChecker {
+impl ExpressionChecker for RegistrationChecker {
     /// What is stored already may use every library.
     fn check(&self, expression: &str, environment: Environment) -> Result<(), ExpressionError> {
         let checked = match environment {
@@ -426,26 +426,7 @@ impl ExpressionChecker for MatchConditionChecker {
     }
 }
 
-/// Compiles the expressions of policies for their validation.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct PolicyExpressionChecker(Libraries);
-
-impl PolicyExpressionChecker {
-    /// As the reference version does.
-    pub const REFERENCE: &'static Self = &Self(Libraries::All);
-
-    /// As servers of this version do.
-    #[must_use]
-    pub fn of(version: KubeVersion) -> &'static Self {
-        match libraries_of(version) {
-            Libraries::BeforeSemver => &Self(Libraries::BeforeSemver),
-            Libraries::BeforeLists => &Self(Libraries::BeforeLists),
-            Libraries::All => Self::REFERENCE,
-        }
-    }
-}
-
-impl PolicyExpressions for PolicyExpressionChecker {
+impl PolicyExpressions for RegistrationChecker {
     fn begin(&self, composition: policies::Composition) -> Box<dyn ComposedExpressions> {
         let begun = if composition.variables {
             Composition::new(composition.params)

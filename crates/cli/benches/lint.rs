@@ -1,7 +1,7 @@
 //! `lockgate lint` on large input: the goal is ten thousand webhooks in under a second.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_admission::conditions::RegistrationChecker;
 use lockgate_api::kube_version::KubeVersion;
 use lockgate_cli::lint::check::{Expressions, Risks, check};
 use lockgate_cli::lint::render::{human, json};
@@ -84,8 +84,8 @@ fn lint(criterion: &mut Criterion) {
                 || vec![Source::new("large.yaml", text.clone())],
                 |sources| {
                     let expressions = Expressions {
-                        conditions: MatchConditionChecker::REFERENCE,
-                        policies: PolicyExpressionChecker::REFERENCE,
+                        conditions: RegistrationChecker::REFERENCE,
+                        policies: RegistrationChecker::REFERENCE,
                         version: KubeVersion::REFERENCE,
                     };
                     let report = check(sources, expressions, Some(&Risks::default()));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_admission::conditions::RegistrationChecker;
 use lockgate_admission::host::{
     BoxFuture, Namespace, NamespaceError, Namespaces, Param, ParamError, ParamScope, Params,
 };
@@ -192,7 +192,7 @@ impl Cluster {
             let errors = validate(
                 &decoded.value,
                 version,
-                MatchConditionChecker::of(validation.version()),
+                RegistrationChecker::of(validation.version()),
             );
             check(manifest, &errors)?;
         }
@@ -221,7 +221,7 @@ impl Cluster {
                 if is_strict {
                     let errors = validate_policy(
                         &decoded.value,
-                        PolicyExpressionChecker::of(validation.version()),
+                        RegistrationChecker::of(validation.version()),
                     );
                     check(manifest, &errors)?;
                 }

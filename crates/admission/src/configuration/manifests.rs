@@ -21,7 +21,7 @@ use lockgate_api::registration::{Configuration, ConfigurationKind, GROUP, Versio
 use lockgate_go::quote::quote;
 use sha2::{Digest, Sha256};
 
-use crate::conditions::MatchConditionChecker;
+use crate::conditions::RegistrationChecker;
 
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
@@ -334,11 +334,7 @@ impl Loader {
         }
         let configuration = decoded.value;
         let name = &configuration.metadata.name;
-        let errors = validate(
-            &configuration,
-            Version::V1,
-            MatchConditionChecker::REFERENCE,
-        );
+        let errors = validate(&configuration, Version::V1, RegistrationChecker::REFERENCE);
         if !errors.is_empty() {
             return Err(FileError::Invalid {
                 kind: self.kind.name(),

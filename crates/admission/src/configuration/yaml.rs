@@ -6,7 +6,7 @@ use lockgate_api::field::aggregate;
 use lockgate_api::registration::validation::validate;
 use lockgate_api::registration::{Configuration, codec};
 
-use crate::conditions::MatchConditionChecker;
+use crate::conditions::RegistrationChecker;
 
 /// A document that is no valid webhook configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,7 +83,7 @@ pub fn from_yaml(text: &str) -> Result<Vec<Configuration>, ConfigurationError> {
             let message = strict_error(&decoded.findings);
             return Err(ConfigurationError::Decode { document, message });
         }
-        let errors = validate(&decoded.value, version, MatchConditionChecker::REFERENCE);
+        let errors = validate(&decoded.value, version, RegistrationChecker::REFERENCE);
         if !errors.is_empty() {
             return Err(ConfigurationError::Invalid {
                 kind: kind.name(),

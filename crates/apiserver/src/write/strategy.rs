@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_admission::conditions::RegistrationChecker;
 use lockgate_admission::https::is_loopback_http;
 use lockgate_api::admission::UserInfo;
 use lockgate_api::field::{FieldError, Path};
@@ -63,8 +63,8 @@ fn with_context<T>(
         extra: user.extra.as_ref().unwrap_or(&nothing),
     };
     let mut context = Context::new(metadata::now(), requester);
-    context.expressions = MatchConditionChecker::of(gates.kube_version);
-    context.policies = PolicyExpressionChecker::of(gates.kube_version);
+    context.expressions = RegistrationChecker::of(gates.kube_version);
+    context.policies = RegistrationChecker::of(gates.kube_version);
     context.match_conditions = gates.match_conditions;
     context.static_manifests = gates.static_manifests;
     then(&context)

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 
-use lockgate_admission::conditions::{MatchConditionChecker, PolicyExpressionChecker};
+use lockgate_admission::conditions::RegistrationChecker;
 use lockgate_api::kube_version::KubeVersion;
 use lockgate_lint::traffic::Exchange;
 use lockgate_lint::{Options, Suppressions, docs};
@@ -197,8 +197,8 @@ pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
         return explain(id, printer);
     }
     let expressions = check::Expressions {
-        conditions: MatchConditionChecker::of(args.kube_version),
-        policies: PolicyExpressionChecker::of(args.kube_version),
+        conditions: RegistrationChecker::of(args.kube_version),
+        policies: RegistrationChecker::of(args.kube_version),
         version: args.kube_version,
     };
     let sources = read(args)?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lockgate_admission::conditions::MatchConditionChecker;
+use lockgate_admission::conditions::RegistrationChecker;
 use lockgate_api::document::yaml;
 use lockgate_webhook::ManifestOptions;
 use serde_json::{Value, json};
@@ -144,7 +144,7 @@ pub fn run(args: &ManifestsArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     if let Some(name) = &reading.validating_name {
         options = options.validating_name(name);
     }
-    let (manifests, mistakes) = build(&reading.found, &options, MatchConditionChecker::REFERENCE);
+    let (manifests, mistakes) = build(&reading.found, &options, RegistrationChecker::REFERENCE);
     refuse(&mistakes)?;
     let registrations = reading.conversions.iter().map(|one| &one.registration);
     let manifests = manifests.with_conversions(registrations, &options);

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use lockgate_admission::conditions::MatchConditionChecker;
+use lockgate_admission::conditions::RegistrationChecker;
 use lockgate_webhook::{
     Context, ManifestOptions, Marked, Mutates, Mutator, Object, Registration, Validates, Validator,
     Verdict, Webhooks, webhook,
@@ -186,7 +186,7 @@ fn an_api_server_accepts_them() {
             .logical_paths(),
     ] {
         let manifests = webhooks().manifests(&options);
-        let invalid = manifests.invalid(MatchConditionChecker::REFERENCE);
+        let invalid = manifests.invalid(RegistrationChecker::REFERENCE);
         assert!(invalid.is_empty(), "{invalid:?}");
     }
 }
@@ -197,7 +197,7 @@ fn tells_what_an_api_server_would_refuse() {
         .path("/x")
         .match_condition("broken", "object.");
     let manifests = lockgate_webhook::Manifests::of([&wrong], &ManifestOptions::new());
-    let invalid = manifests.invalid(MatchConditionChecker::REFERENCE);
+    let invalid = manifests.invalid(RegistrationChecker::REFERENCE);
     let errors: Vec<String> = invalid[0].errors.iter().map(ToString::to_string).collect();
     assert!(
         errors
