@@ -5,7 +5,6 @@ use std::marker::PhantomData;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::context::{Context, Operation};
 use crate::denial::{Fault, Refusal, Verdict};
@@ -75,13 +74,9 @@ where
     let before = write(&object)?;
     mutator.mutate(ctx, &mut object).await?;
     let after = write(&object)?;
-    if before == after {
-        return Ok(Patch::default());
-    }
-    let sent: Value = decode(text, "object")?;
-    Ok(Patch::of_view(&sent, &before, &after))
+    Patch::of_view(text, &before, &after)
 }
 
-fn write<K: Serialize>(object: &K) -> Result<Value, Refusal> {
-    Ok(serde_json::to_value(object)?)
+fn write<K: Serialize>(object: &K) -> Result<String, Refusal> {
+    Ok(serde_json::to_string(object)?)
 }

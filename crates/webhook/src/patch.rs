@@ -12,6 +12,9 @@ use serde_json::{Map, Value};
 
 pub use merge::merge;
 
+use crate::denial::Refusal;
+use merge::Texts;
+
 /// One operation of a patch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
@@ -134,12 +137,27 @@ impl Patch {
     }
 
     /// The changes of `sent` that a change of a typed view of it comes to: those that lead to what
-    /// [`merge`] makes of it.
-    #[must_use]
-    pub fn of_view(sent: &Value, before: &Value, after: &Value) -> Self {
+    /// [`merge`] makes of it. All three are texts of JSON.
+    ///
+    /// ```
+    /// use lockgate_webhook::patch::Patch;
+    ///
+    /// let patch = Patch::of_view(r#"{"a": 1, "unknown": 2}"#, r#"{"a": 1}"#, r#"{"a": 3}"#).unwrap();
+    /// assert_eq!(patch.to_json(), r#"[{"op":"replace","path":"/a","value":3}]"#);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What differs is no JSON, or nests more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep.
+    pub fn of_view(sent: &str, before: &str, after: &str) -> Result<Self, Refusal> {
         let mut patch = Self::default();
-        merge::changes(sent, before, after, &Pointer::root(), &mut patch.0);
-        patch
+        let texts = Texts {
+            sent,
+            before,
+            after,
+        };
+        texts.changes(&Pointer::root(), &mut patch.0)?;
+        Ok(patch)
     }
 
     /// Puts a value somewhere.

@@ -1,12 +1,16 @@
 //! Carrying a change of the typed object over to the object that was sent.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::align::{align, common_key};
 use super::diff::diff;
 use super::{Change, Pointer};
+use crate::denial::Refusal;
+use crate::object::decode;
 
 /// Merges the change of a typed view from `before` to `after` into `sent`.
 ///
@@ -31,44 +35,73 @@ pub fn merge(sent: &Value, before: &Value, after: &Value) -> Value {
     }
 }
 
-/// The changes from `sent` to what [`merge`] makes of it, without making it: most of an object stays as
-/// it is, and what stays is neither copied nor compared with itself.
-pub(super) fn changes(
-    sent: &Value,
-    before: &Value,
-    after: &Value,
-    path: &Pointer,
-    changes_so_far: &mut Vec<Change>,
-) {
-    if before == after {
-        return;
+/// The members of an object, each as its text.
+type Members<'t> = BTreeMap<Cow<'t, str>, &'t RawValue>;
+
+/// The three texts of a value: as it was sent, and its typed view before and after the change.
+#[derive(Clone, Copy)]
+pub(super) struct Texts<'t> {
+    pub(super) sent: &'t str,
+    pub(super) before: &'t str,
+    pub(super) after: &'t str,
+}
+
+impl<'t> Texts<'t> {
+    /// The members of each. None if one of them is no object.
+    fn members(self) -> Option<[Members<'t>; 3]> {
+        let read = |text| serde_json::from_str(text).ok();
+        Some([read(self.sent)?, read(self.before)?, read(self.after)?])
     }
-    let (Value::Object(sent_members), Value::Object(before), Value::Object(after)) =
-        (sent, before, after)
-    else {
-        let wanted = merge(sent, before, after);
-        return diff(sent, &wanted, path, changes_so_far);
-    };
-    let is_gone = |name: &&String| sent_members.contains_key(*name) && !after.contains_key(*name);
-    for name in before.keys().filter(is_gone) {
-        let path = path.child(name);
-        changes_so_far.push(Change::Remove { path });
-    }
-    for (name, after) in after {
-        match (sent_members.get(name), before.get(name)) {
-            (_, Some(before)) if before == after => {}
-            (Some(sent), Some(before)) => {
-                changes(sent, before, after, &path.child(name), changes_so_far);
-            }
-            (Some(sent), None) => {
-                let nothing = Value::Object(Map::new());
-                changes(sent, &nothing, after, &path.child(name), changes_so_far);
-            }
-            (None, _) => changes_so_far.push(Change::Add {
-                path: path.child(name),
-                value: after.clone(),
-            }),
+
+    /// The changes from what was sent to what [`merge`] makes of it. Most of an object stays as it is: of the
+    /// texts, only what differs is read.
+    pub(super) fn changes(
+        self,
+        path: &Pointer,
+        changes_so_far: &mut Vec<Change>,
+    ) -> Result<(), Refusal> {
+        if self.before == self.after {
+            return Ok(());
         }
+        let Some([sent, before, after]) = self.members() else {
+            let sent = decode(self.sent, "object")?;
+            let (before, after) = (
+                decode(self.before, "object")?,
+                decode(self.after, "object")?,
+            );
+            diff(&sent, &merge(&sent, &before, &after), path, changes_so_far);
+            return Ok(());
+        };
+        let is_gone = |name: &&Cow<'_, str>| sent.contains_key(*name) && !after.contains_key(*name);
+        for name in before.keys().filter(is_gone) {
+            let path = path.child(name);
+            changes_so_far.push(Change::Remove { path });
+        }
+        for (name, after) in after {
+            let before = before.get(&name).map(|before| before.get());
+            match sent.get(&name) {
+                _ if before == Some(after.get()) => {}
+                Some(sent) => {
+                    let member = Texts {
+                        sent: sent.get(),
+                        before: before.unwrap_or("{}"),
+                        after: after.get(),
+                    };
+                    member.changes(&path.child(&name), changes_so_far)?;
+                }
+                None => {
+                    let value: Value = decode(after.get(), "object")?;
+                    let before: Option<Value> =
+                        before.map(|it| decode(it, "object")).transpose()?;
+                    // Texts of equal values may differ: hash maps have no order.
+                    if before.as_ref() != Some(&value) {
+                        let path = path.child(&name);
+                        changes_so_far.push(Change::Add { path, value });
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 
