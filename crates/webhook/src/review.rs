@@ -195,15 +195,26 @@ where
     Ok(Option::deserialize(reader)?.unwrap_or_default())
 }
 
+/// A review, with its request read or as text.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope<'b> {
+struct Envelope<'b, R> {
     #[serde(default, borrow, deserialize_with = "lenient")]
     api_version: Cow<'b, str>,
     #[serde(default, borrow, deserialize_with = "lenient")]
     kind: Cow<'b, str>,
-    #[serde(default, borrow)]
-    request: Option<&'b RawValue>,
+    request: Option<R>,
+}
+
+impl<R> Envelope<'_, R> {
+    /// The version, if this is an AdmissionReview.
+    fn version(&self) -> Option<ReviewVersion> {
+        match (&*self.api_version, &*self.kind) {
+            ("admission.k8s.io/v1", "AdmissionReview") => Some(ReviewVersion::V1),
+            ("admission.k8s.io/v1beta1", "AdmissionReview") => Some(ReviewVersion::V1beta1),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -301,28 +312,10 @@ impl From<Resource> for GroupVersionResource {
 fn read(body: Bytes) -> Result<Facts, Unread> {
     let text = std::str::from_utf8(&body)
         .map_err(|error| Unread::new(format!("the body is not UTF-8: {error}")))?;
-    let envelope: Envelope<'_> = serde_json::from_str(text)
-        .map_err(|error| Unread::new(format!("the body is not an AdmissionReview: {error}")))?;
-    let version = match (&*envelope.api_version, &*envelope.kind) {
-        ("admission.k8s.io/v1", "AdmissionReview") => ReviewVersion::V1,
-        ("admission.k8s.io/v1beta1", "AdmissionReview") => ReviewVersion::V1beta1,
-        (version, kind) => {
-            return Err(Unread::new(format!(
-                "want an AdmissionReview of admission.k8s.io/v1 or v1beta1, got kind `{kind}` of `{version}`"
-            )));
-        }
+    let (version, question) = match question_of(text) {
+        Some(read) => read,
+        None => question_in_steps(text)?,
     };
-    let Some(request) = envelope.request.map(RawValue::get) else {
-        return Err(Unread::new("the AdmissionReview has no request"));
-    };
-    let known = || {
-        let uid = serde_json::from_str::<Uid<'_>>(request).ok()?.uid;
-        Some((version, uid.into_owned()))
-    };
-    let question: Question<'_> = serde_json::from_str(request).map_err(|error| Unread {
-        message: format!("the request of the AdmissionReview cannot be read: {error}"),
-        known: known(),
-    })?;
     let place = |raw: Option<&RawValue>| raw.map(|raw| range_in(text, raw.get()));
     Ok(Facts {
         version,
@@ -348,6 +341,38 @@ fn read(body: Bytes) -> Result<Facts, Unread> {
         options: place(question.options),
         body: body.clone(),
     })
+}
+
+/// The version and the request of a review, read in one go; none if anything is wrong with it.
+fn question_of(text: &str) -> Option<(ReviewVersion, Question<'_>)> {
+    let envelope: Envelope<'_, Question<'_>> = serde_json::from_str(text).ok()?;
+    Some((envelope.version()?, envelope.request?))
+}
+
+/// The same step by step, which finds out what is wrong.
+fn question_in_steps(text: &str) -> Result<(ReviewVersion, Question<'_>), Unread> {
+    let envelope: Envelope<'_, &RawValue> = serde_json::from_str(text)
+        .map_err(|error| Unread::new(format!("the body is not an AdmissionReview: {error}")))?;
+    let Some(version) = envelope.version() else {
+        let Envelope {
+            api_version, kind, ..
+        } = envelope;
+        return Err(Unread::new(format!(
+            "want an AdmissionReview of admission.k8s.io/v1 or v1beta1, got kind `{kind}` of `{api_version}`"
+        )));
+    };
+    let Some(request) = envelope.request.map(RawValue::get) else {
+        return Err(Unread::new("the AdmissionReview has no request"));
+    };
+    let known = || {
+        let uid = serde_json::from_str::<Uid<'_>>(request).ok()?.uid;
+        Some((version, uid.into_owned()))
+    };
+    let question = serde_json::from_str(request).map_err(|error| Unread {
+        message: format!("the request of the AdmissionReview cannot be read: {error}"),
+        known: known(),
+    })?;
+    Ok((version, question))
 }
 
 /// Where a part that was borrowed from a text stands in it.
