@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -199,15 +199,51 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
     }
 }
 
-/// A connection that notices when something comes.
+/// The bytes that a connection reads or writes in a turn: decrypting or encrypting them takes a tenth of a
+/// millisecond, so that small requests wait no longer than that for each large one.
+const TURN: usize = 128 << 10;
+
+/// What a connection has left of its turn before others on its thread come.
+#[derive(Debug)]
+struct Turn(usize);
+
+impl Turn {
+    /// Begins to read or write. Pending if the turn is over: the task is polled again after the others that wait.
+    fn begin(&mut self, context: &Context<'_>) -> Poll<()> {
+        if self.0 > 0 {
+            return Poll::Ready(());
+        }
+        self.0 = TURN;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Takes note of what was read or written. Whoever waits for more begins a new turn.
+    fn spend<T>(&mut self, polled: &Poll<std::io::Result<T>>, bytes: impl FnOnce(&T) -> usize) {
+        match polled {
+            Poll::Ready(Ok(done)) => self.0 = self.0.saturating_sub(bytes(done)),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.0 = TURN,
+        }
+    }
+}
+
+/// A connection that notices when something comes, and takes turns with others.
 pub(crate) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
+    reading: Turn,
+    writing: Turn,
 }
 
 impl<S> Watched<S> {
     pub(crate) fn new(stream: S, activity: Arc<Activity>) -> Self {
-        Self { stream, activity }
+        Self {
+            stream,
+            activity,
+            reading: Turn(TURN),
+            writing: Turn(TURN),
+        }
     }
 }
 
@@ -217,9 +253,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
+        ready!(self.reading.begin(context));
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > before {
+        let came = buffer.filled().len().saturating_sub(before);
+        self.reading.spend(&read, |()| came);
+        if came > 0 {
             self.activity.bytes_came();
         }
         read
@@ -232,7 +271,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        ready!(self.writing.begin(context));
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.writing.spend(&written, |bytes| *bytes);
+        written
     }
 
     fn poll_flush(
@@ -254,7 +296,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        ready!(self.writing.begin(context));
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.writing.spend(&written, |bytes| *bytes);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -264,7 +309,49 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Future as _, poll_fn};
+
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
+
+    /// Takes whatever is written, at once.
+    struct Sink;
+
+    impl AsyncWrite for Sink {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<std::io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len().min(16 << 10)))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_answer_lets_others_go_first() {
+        let idle = Arc::new(AtomicBool::new(true));
+        let activity = Arc::new(Activity::new(&Limits::default(), false, idle));
+        let mut connection = Watched::new(Sink, activity);
+        let bytes = vec![0; 8 * TURN];
+        let mut writing = Box::pin(connection.write_all(&bytes));
+        let mut turns = 0;
+        poll_fn(|context| {
+            turns += 1;
+            writing.as_mut().poll(context)
+        })
+        .await
+        .unwrap();
+        assert_eq!(turns, 8);
+    }
 
     fn after(time: Duration) -> u64 {
         milliseconds(time)
