@@ -55,7 +55,7 @@ pub struct Report {
     hostile: Vec<(&'static str, u64)>,
 }
 
-/// The requests of the honest client: `/livez`, a read, a create and a delete in turn.
+/// How the honest client fared.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Honest {
     requests: usize,
@@ -63,7 +63,12 @@ struct Honest {
     median_micros: u128,
     p99_micros: u128,
     slowest_micros: u128,
+    /// The p99 of each kind of request.
+    p99_micros_by_request: [u128; 4],
 }
+
+/// The requests of the honest client, in turn.
+const REQUESTS: [&str; 4] = ["/livez", "create", "read", "delete"];
 
 impl Report {
     /// The figures as a table in Markdown.
@@ -84,6 +89,13 @@ impl Report {
                 "| honest client, {name} | {:.2} ms | {:.2} ms |\n",
                 ms(one),
                 ms(other)
+            );
+        }
+        for (number, name) in REQUESTS.iter().enumerate() {
+            text += &format!(
+                "| p99 of {name} | {:.2} ms | {:.2} ms |\n",
+                ms(quiet.p99_micros_by_request[number]),
+                ms(beside.p99_micros_by_request[number])
             );
         }
         text += &format!(
@@ -359,16 +371,17 @@ async fn requests(port: u16, time: Duration) -> Result<Honest> {
     let object = json!({"metadata": {"name": "honest"}, "data": {"a": "1"}});
     let body: Bytes = object.to_string().into();
     let path = format!("{CONFIG_MAPS}/honest");
-    let mut times = Vec::new();
+    let mut times: [Vec<Duration>; 4] = Default::default();
     let mut failed = 0;
     let end = Instant::now() + time;
     while Instant::now() < end {
-        for (method, path, body) in [
+        let requests = [
             (Method::GET, "/livez", Bytes::new()),
             (Method::POST, CONFIG_MAPS, body.clone()),
             (Method::GET, path.as_str(), Bytes::new()),
             (Method::DELETE, path.as_str(), Bytes::new()),
-        ] {
+        ];
+        for ((method, path, body), times) in requests.into_iter().zip(&mut times) {
             let started = Instant::now();
             match client.send(method, path, body).await {
                 Ok((status, _)) => failed += usize::from(!status.is_success()),
@@ -381,17 +394,24 @@ async fn requests(port: u16, time: Duration) -> Result<Honest> {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
+    let p99_micros_by_request = times.each_mut().map(|times| {
+        times.sort_unstable();
+        part_of(times, 990)
+    });
+    let mut times = times.concat();
     times.sort_unstable();
-    let at = |part: usize| {
-        times
-            .get(times.len() * part / 1000)
-            .map_or(0, Duration::as_micros)
-    };
     Ok(Honest {
         requests: times.len(),
         failed,
-        median_micros: at(500),
-        p99_micros: at(990),
+        median_micros: part_of(&times, 500),
+        p99_micros: part_of(&times, 990),
         slowest_micros: times.last().map_or(0, Duration::as_micros),
+        p99_micros_by_request,
     })
+}
+
+/// The time within which so many of a thousand were answered.
+fn part_of(sorted: &[Duration], per_mille: usize) -> u128 {
+    let found = sorted.get(sorted.len() * per_mille / 1000);
+    found.map_or(0, Duration::as_micros)
 }

@@ -2,6 +2,7 @@
 //! seconds; on threads of their own such requests delay nobody but each other. When processors are scarce,
 //! the threads that serve small requests go first.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::sync::OnceLock;
@@ -54,10 +55,16 @@ impl Work {
     }
 }
 
+thread_local! {
+    /// True on the threads that are here for such work.
+    static IS_HEAVY: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Runs work whose time follows a number of bytes. If they are many, other tasks of the thread go on
-/// elsewhere in the meantime.
+/// elsewhere in the meantime, unless the thread is there for such work: then they wait, or there would be as many
+/// threads as large requests, and together they would outweigh those that serve.
 pub(crate) fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes as u64 <= LARGE {
+    if bytes as u64 <= LARGE || IS_HEAVY.get() {
         return work();
     }
     let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
@@ -91,7 +98,10 @@ impl Heavy {
         Builder::new_multi_thread()
             .worker_threads(work.threads(processors))
             .thread_name(work.thread_name())
-            .on_thread_start(move || yield_to_others(niceness))
+            .on_thread_start(move || {
+                IS_HEAVY.set(true);
+                yield_to_others(niceness);
+            })
             .enable_all()
             .build()
     }
@@ -146,5 +156,40 @@ impl Drop for Heavy {
         if let Some(runtime) = self.runtime.take().flatten() {
             runtime.shutdown_background();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Arc;
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// Large work of many requests at once runs on the threads that were started for it, and on no others.
+    #[tokio::test]
+    async fn heavy_work_starts_no_further_threads() {
+        let heavy = Heavy::start(Work::LargeWrites).unwrap();
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        let threads = Work::LargeWrites.threads(processors);
+        // All of them are busy at the same time.
+        let met = Arc::new(Barrier::new(threads));
+        let tasks: Vec<_> = (0..threads * 8)
+            .map(|_| {
+                let met = Arc::clone(&met);
+                heavy.spawn(async move {
+                    run(usize::MAX, || {
+                        met.wait();
+                        std::thread::current().id()
+                    })
+                })
+            })
+            .collect();
+        let mut used = HashSet::new();
+        for task in tasks {
+            used.insert(task.await.unwrap());
+        }
+        assert_eq!(used.len(), threads);
     }
 }
