@@ -199,9 +199,9 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
     }
 }
 
-/// The bytes that a connection reads or writes in a turn: decrypting or encrypting them takes a tenth of a
-/// millisecond, so that small requests wait no longer than that for each large one.
-const TURN: usize = 128 << 10;
+/// The bytes that a connection reads or writes in a turn: two TLS records. A small request waits while each
+/// of the large ones that are under way has its turn, and there may be a hundred.
+const TURN: usize = 32 << 10;
 
 /// What a connection has left of its turn before others on its thread come.
 #[derive(Debug)]
