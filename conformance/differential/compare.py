@@ -8,6 +8,10 @@ import re
 from servers import normal
 
 
+# How often kube-apiserver is asked again before its answer is no chance. A map of two is in the other order once in eight.
+AGAIN = 64
+
+
 class Comparison:
     """Counts requests and keeps the differences, at most a few of each kind."""
 
@@ -19,13 +23,14 @@ class Comparison:
     def both(self, *request, **options):
         return self.theirs.request(*request, **options), self.ours.request(*request, **options)
 
-    def compare(self, label, request, options=None, explain=None):
-        """One request. `explain` says why a difference is none, if it is none."""
+    def compare(self, label, request, options=None):
+        """One request."""
         theirs, ours = self.both(*request, **(options or {}))
-        return label, request, theirs, ours
+        return label, request, theirs, ours, lambda: self.theirs.request(*request, **(options or {}))
 
     def take(self, result, explain=None):
-        label, request, theirs, ours = result
+        """Counts one result: its label, request and answers, and what asks kube-apiserver again. `explain` says why a difference is none, if it is none."""
+        label, request, theirs, ours, again = result
         self.count += 1
         self.codes[theirs[0]] += 1
         one, other = normal_answer(theirs), normal_answer(ours)
@@ -35,8 +40,9 @@ class Comparison:
             # UPSTREAM: a handler that panics closes the connection.
             self.kinds["explained: kube-apiserver panicked"] += 1
             return True
-        if explain and explain(one, other):
-            self.kinds["explained: " + explain(one, other)] += 1
+        reason = chance(one, other, again) or (explain and explain(one, other, request))
+        if reason:
+            self.kinds["explained: " + reason] += 1
             return True
         kind = f"{label} {signature(one, other)}"
         self.kinds[kind] += 1
@@ -61,11 +67,47 @@ class Comparison:
 
 def normal_answer(answer):
     status, body, warnings = answer
-    return [status, normal(body), sorted(warnings)]
+    return [status, normal(body), warnings]
+
+
+def chance(one, other, again):
+    """Go's maps have no order: kube-apiserver is asked again, until it answers as Lockgate does, or in another order than before."""
+    for _ in range(AGAIN):
+        more = normal_answer(again())
+        if more == other:
+            return "kube-apiserver answers so as well"
+        if more != one and in_order(more) == in_order(one) == in_order(other):
+            return "order of a Go map"
+    return None
+
+
+def in_order(value):
+    """An answer with its errors in order."""
+    if isinstance(value, dict):
+        value = ordered(value) if value.get("kind") == "Status" else value
+        return {key: in_order(inner) for key, inner in value.items()}
+    return [in_order(inner) for inner in value] if isinstance(value, list) else value
+
+
+def ordered(status):
+    status = dict(status)
+    causes = (status.get("details") or {}).get("causes") or []
+    status["message"] = pieces(status.get("message", ""))
+    if len(causes) > 1:
+        status["details"] = {**status["details"], "causes": sorted(causes, key=lambda cause: str(sorted(cause.items())))}
+    return status
+
+
+def pieces(message):
+    """A message of several errors with these in order."""
+    found = re.match(r"^(.*?: )\[(.*)\]$", message, re.S)
+    return found[1] + "[" + ", ".join(sorted(found[2].split(", "))) + "]" if found else message
 
 
 def signature(one, other):
     """What kind of difference it is: where the first one is."""
+    if in_order(one) == in_order(other):
+        return "order " + brief(one)
     if one[0] != other[0]:
         return f"code {one[0]} {other[0]}: {brief(one)} | {brief(other)}"
     if one[1] != other[1]:

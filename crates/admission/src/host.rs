@@ -26,7 +26,7 @@ use serde_json::Value;
 
 use crate::call::Caller;
 use crate::equality;
-use crate::object::Object;
+use crate::object::{Object, Unwritten};
 
 /// A future in a box.
 pub type BoxFuture<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
@@ -160,7 +160,7 @@ pub trait Kinds: Send + Sync {
     ) -> BoxFuture<'f, Result<Object, ConvertError>>;
 
     /// Decodes a patched object: built-in kinds drop unknown members and refuse members of
-    /// the wrong type.
+    /// the wrong type. [`Kinds::complete`] follows.
     ///
     /// # Errors
     ///
@@ -169,6 +169,13 @@ pub trait Kinds: Send + Sync {
 
     /// Fills in the defaults of the version.
     fn apply_defaults(&self, value: &mut Value, kind: &GroupVersionKind);
+
+    /// Fills in the defaults of an object that was decoded, and takes out what its text leaves out, such as
+    /// empty lists: webhooks and expressions do not see it, and rules of the kind do.
+    fn complete(&self, value: &mut Value, kind: &GroupVersionKind) -> Option<Unwritten> {
+        self.apply_defaults(value, kind);
+        None
+    }
 
     /// Compares two objects of a kind semantically.
     fn semantically_equal(&self, kind: &GroupVersionKind, one: &Value, other: &Value) -> bool;
@@ -186,6 +193,16 @@ pub trait Kinds: Send + Sync {
         kind: &GroupVersionKind,
     ) -> Result<Value, MergeError> {
         Err(MergeError::no_type(kind))
+    }
+
+    /// Reads an object that a configuration was merged into. Go converts it rather than decode it: numbers
+    /// lose the bits that their type has no room for. [`Kinds::complete`] follows.
+    ///
+    /// # Errors
+    ///
+    /// The tree is not such an object.
+    fn decode_merged(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
+        self.decode(value, kind)
     }
 
     /// Decodes a patched object, rejecting unknown fields.

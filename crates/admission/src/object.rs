@@ -1,5 +1,6 @@
 //! An object of a request: its JSON tree, and its JSON text built at most once.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +17,11 @@ pub struct Object(Arc<Inner>);
 struct Inner {
     value: Value,
     text: OnceLock<Box<str>>,
+    unwritten: Option<Unwritten>,
 }
+
+/// What an object has in memory that its tree does not tell, such as empty lists: the host's own.
+pub type Unwritten = Arc<dyn Any + Send + Sync>;
 
 /// A copy is made to be changed: it has no text yet.
 impl Clone for Inner {
@@ -24,6 +29,7 @@ impl Clone for Inner {
         Self {
             value: self.value.clone(),
             text: OnceLock::new(),
+            unwritten: self.unwritten.clone(),
         }
     }
 }
@@ -35,6 +41,17 @@ impl Object {
         Self(Arc::new(Inner {
             value,
             text: OnceLock::new(),
+            unwritten: None,
+        }))
+    }
+
+    /// An object with what its tree does not tell.
+    #[must_use]
+    pub fn with_unwritten(value: Value, unwritten: Option<Unwritten>) -> Self {
+        Self(Arc::new(Inner {
+            value,
+            text: OnceLock::new(),
+            unwritten,
         }))
     }
 
@@ -44,6 +61,7 @@ impl Object {
         Self(Arc::new(Inner {
             value,
             text: OnceLock::from(text.into()),
+            unwritten: None,
         }))
     }
 
@@ -59,6 +77,12 @@ impl Object {
         self.0
             .text
             .get_or_init(|| json::value_to_string(&self.0.value).into_boxed_str())
+    }
+
+    /// What the tree does not tell.
+    #[must_use]
+    pub fn unwritten(&self) -> Option<&Unwritten> {
+        self.0.unwritten.as_ref()
     }
 
     /// The tree, which is copied only if others share it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lockgate_admission::host::{
     BoxFuture, ConvertError, DecodeError, Equivalent, Kinds, MergeError, check_is_object,
 };
-use lockgate_admission::object::Object;
+use lockgate_admission::object::{Object, Unwritten};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::meta::type_meta::TypeMetaError;
 use lockgate_go::quote::quote;
@@ -14,7 +14,7 @@ use lockgate_kinds::typed::type_of;
 use serde_json::Value;
 
 use crate::conversion::{Converter, invalid_version};
-use crate::registry::{Registry, Resource, Shape, split_api_version};
+use crate::registry::{Registry, Resource, Shape, not_converted, split_api_version};
 
 /// The kinds of a server.
 #[derive(Debug)]
@@ -253,12 +253,37 @@ impl Kinds for ServedKinds {
         }
     }
 
+    fn decode_merged(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
+        let Some(shape @ (Shape::BuiltIn { .. } | Shape::Plain(_))) = self.shape(kind) else {
+            return self.decode(value, kind);
+        };
+        let decoded = shape.decode_merged(value).map_err(|error| {
+            let api_version = crate::registry::api_version(&kind.group, &kind.version);
+            DecodeError::invalid(not_converted(&api_version, &kind.kind, &error))
+        })?;
+        Ok(decoded.0)
+    }
+
     fn apply_defaults(&self, value: &mut Value, kind: &GroupVersionKind) {
         if let Some(shape) = self.shape(kind) {
             if matches!(shape, Shape::Custom(_)) {
                 drop_null_metadata(value);
             }
             shape.apply_defaults(value);
+        }
+    }
+
+    fn complete(&self, value: &mut Value, kind: &GroupVersionKind) -> Option<Unwritten> {
+        match self.shape(kind) {
+            Some(shape @ Shape::BuiltIn { .. }) => Some(Arc::new(shape.complete_decoded(value))),
+            Some(shape @ Shape::Plain(_)) => {
+                shape.complete_decoded(value);
+                None
+            }
+            _ => {
+                self.apply_defaults(value, kind);
+                None
+            }
         }
     }
 

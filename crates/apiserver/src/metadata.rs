@@ -66,6 +66,17 @@ pub(crate) fn wipe(object: &mut Value) {
     });
 }
 
+/// Removes a link that a changed object or a webhook's patch brought along. A dry run shows it.
+///
+/// UPSTREAM: apiserver pkg/storage/util.go (PrepareObjectForStorage)
+pub(crate) fn forget_link(object: &mut Value) {
+    if object.pointer("/metadata/selfLink").is_some() {
+        change(object, |metadata| {
+            metadata.remove("selfLink");
+        });
+    }
+}
+
 /// Metadata that is no object.
 #[derive(Debug)]
 pub(crate) struct NoMetadata;
@@ -101,10 +112,37 @@ pub(crate) fn drop_invalid(object: &mut Value) -> Result<(), NoMetadata> {
             value.is_null() || items.is_some_and(|all| all.iter().all(Value::is_string))
         }
         "ownerReferences" => value.is_null() || drop_invalid_references(value),
-        "managedFields" => value.is_null() || value.is_array(),
+        "managedFields" => value.is_null() || are_entries(value),
         _ => true,
     });
     Ok(())
+}
+
+/// True unless a webhook's patch has left managed fields in a custom resource that cannot be read: to
+/// upstream these are not there.
+pub(crate) fn has_readable_managed_fields(object: &Value) -> bool {
+    let list = of(object).and_then(|metadata| metadata.get("managedFields"));
+    list.is_none_or(|list| list.is_null() || are_entries(list))
+}
+
+/// True for a list of objects whose members are of the types that entries have.
+fn are_entries(list: &Value) -> bool {
+    let texts = [
+        "manager",
+        "operation",
+        "apiVersion",
+        "fieldsType",
+        "subresource",
+    ];
+    let is_entry = |entry: &Value| {
+        let is_text = |name: &&str| {
+            let member = entry.get(*name);
+            member.is_none_or(|member| member.is_string() || member.is_null())
+        };
+        entry.is_object() && texts.iter().all(is_text)
+    };
+    list.as_array()
+        .is_some_and(|list| list.iter().all(is_entry))
 }
 
 /// Drops texts of references that are none. Returns false if the list cannot be read at all.
@@ -124,6 +162,14 @@ fn drop_invalid_references(list: &mut Value) -> bool {
             value.is_none_or(|value| value.is_boolean() || value.is_null())
         })
     })
+}
+
+/// Gives an object that has no name its prefix as a name.
+pub(crate) fn name_plainly(object: &mut Value) {
+    let prefix = text(object, "generateName").to_owned();
+    if !prefix.is_empty() && text(object, "name").is_empty() {
+        set(object, "name", prefix);
+    }
 }
 
 /// Gives an object its identity, and a name if it has none.

@@ -24,7 +24,7 @@ use lockgate_kinds::kind::ServerPart;
 use lockgate_kinds::resource::{is_served, resources};
 
 use openapi::DescriptionText;
-pub(crate) use shape::Shape;
+pub(crate) use shape::{Shape, go_kind, not_converted};
 
 use crate::encoding::{self, TypeMeta};
 use crate::error::{self, Failure};

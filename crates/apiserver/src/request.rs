@@ -128,7 +128,8 @@ impl Notes {
         self.lock().warnings.add(text);
     }
 
-    /// Keeps the empty lists and maps that the object was sent with, which rules see and nobody else.
+    /// Keeps the empty lists and maps that the object was sent with, or that admission left in it, which
+    /// rules see and nobody else.
     pub(crate) fn sent_with(&self, empties: Empties) {
         self.lock().empties = empties;
     }
@@ -136,11 +137,6 @@ impl Notes {
     /// Puts empty lists and maps back for the rules of the kind.
     pub(crate) fn restore_empties(&self, object: &mut Value) {
         self.lock().empties.restore(object);
-    }
-
-    /// Forgets what the object was sent with: admission made another one.
-    pub(crate) fn forget_sent(&self) {
-        self.lock().empties = Empties::default();
     }
 
     /// True if labels that the server adds to the template of the object are labels of the object, too.

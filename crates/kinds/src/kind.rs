@@ -94,6 +94,11 @@ pub trait Kind: fmt::Debug + Send + Sync {
         Finalizers::Qualified
     }
 
+    /// The name that is generated for an object is its `generateName`, without letters by chance.
+    fn generates_plain_names(&self) -> bool {
+        false
+    }
+
     /// The status of a new object. By default it is reset where `status` is a subresource.
     fn new_status(&self) -> NewStatus {
         NewStatus::Reset
@@ -182,6 +187,20 @@ pub trait Kind: fmt::Debug + Send + Sync {
     /// UPSTREAM: apimachinery pkg/apis/meta/v1/meta.go (ResetObjectMetaForStatus)
     fn resets_metadata_on_status_update(&self) -> bool {
         false
+    }
+
+    /// The fields that an endpoint resets, as paths of members: whoever sends them does not own them.
+    /// Those of a status that is no subresource are not asked for.
+    ///
+    /// UPSTREAM: the strategies' GetResetFields. That of the endpoints for ephemeral containers and
+    /// resizing is not used.
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" | "finalize" => &[&["status"]],
+            "status" if self.resets_metadata_on_status_update() => &[&["metadata"], &["spec"]],
+            "status" => &[&["spec"]],
+            _ => &[],
+        }
     }
 
     /// Restores and sets what belongs to the server in a changed object, as a whole (`subresource`

@@ -7,7 +7,7 @@ use lockgate_admission::equality;
 use lockgate_admission::host::{
     BoxFuture, ConvertError, DecodeError, Equivalent, Kinds, MergeError, check_is_object,
 };
-use lockgate_admission::object::Object;
+use lockgate_admission::object::{Object, Unwritten};
 use lockgate_admission::request::{kind, resource};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::meta::time::Time;
@@ -375,6 +375,28 @@ impl Kinds for OfflineKinds {
             }
             Shape::Unknown => Ok(value),
         }
+    }
+
+    fn decode_merged(&self, value: Value, of: &GroupVersionKind) -> Result<Value, DecodeError> {
+        let Shape::BuiltIn(ty) = self.shape(of) else {
+            return self.decode(value, of);
+        };
+        let decoded = ty.from_unstructured(value).map_err(|error| {
+            DecodeError::invalid(format!(
+                "unable to convert unstructured object to {}/{}, Kind={}: {error}",
+                of.group, of.version, of.kind
+            ))
+        })?;
+        Ok(decoded.value)
+    }
+
+    fn complete(&self, value: &mut Value, of: &GroupVersionKind) -> Option<Unwritten> {
+        self.apply_defaults(value, of);
+        if let Shape::BuiltIn(ty) = self.shape(of) {
+            // Objects are not judged by the rules of their kind here.
+            let _left_out = ty.take_empties(value);
+        }
+        None
     }
 
     fn apply_defaults(&self, value: &mut Value, of: &GroupVersionKind) {

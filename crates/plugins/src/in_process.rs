@@ -154,8 +154,10 @@ impl InProcess {
         let patch = Patch::parse(text.as_bytes())?;
         let patched = patch.apply(object.value())?;
         let mut patched = self.host.kinds.decode(patched, &request.kind)?;
-        self.host.kinds.apply_defaults(&mut patched, &request.kind);
-        Ok(Object::new(patched))
+        self.host.kinds.complete(&mut patched, &request.kind);
+        // Plugins change objects in place: what was there unwritten is there still.
+        let unwritten = object.unwritten().cloned();
+        Ok(Object::with_unwritten(patched, unwritten))
     }
 }
 

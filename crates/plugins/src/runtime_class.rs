@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::Operation;
+use lockgate_api::meta::names::check_path_segment;
 use lockgate_go::quote::quote;
 use serde_json::Value;
 
@@ -38,10 +39,28 @@ impl RuntimeClass {
         let Some(name) = name else {
             return Ok(None);
         };
+        if let Some(problem) = unaskable(name) {
+            return Err(Refusal::Plain(problem));
+        }
         let found = self.lookup.get(RUNTIME_CLASSES, "", name).await?;
         let missing = || format!("pod rejected: RuntimeClass {} not found", quote(name));
         found.map(Some).ok_or_else(|| Refusal::forbidden(missing()))
     }
+}
+
+/// The error about a name that no object can have.
+///
+/// UPSTREAM: client-go rest/request.go: the plugin asks for a class that it does not know, and its client
+/// refuses the name.
+fn unaskable(name: &str) -> Option<String> {
+    if name.is_empty() {
+        return Some(String::from("resource name may not be empty"));
+    }
+    let problems = check_path_segment(name);
+    (!problems.is_empty()).then(|| {
+        let problems = problems.join(" ");
+        format!("invalid resource name {}: [{problems}]", quote(name))
+    })
 }
 
 fn has_overhead_of(pod: &Value, class: &Value) -> Result<bool, Refusal> {

@@ -25,6 +25,8 @@ struct State {
     controlled: HashMap<String, BTreeSet<(Kind, Arc<str>)>>,
     /// The keys of those without a controller, by namespace.
     orphans: HashMap<(Kind, String), BTreeSet<Arc<str>>>,
+    /// How many Pods every Job has: by the path of the Job, then by its uid.
+    pods_of_jobs: HashMap<String, BTreeMap<String, usize>>,
 }
 
 impl State {
@@ -38,6 +40,10 @@ impl State {
                 if keys.is_empty() {
                     self.controlled.remove(&uid);
                 }
+                if object.kind == Kind::Pod && text(owner, "/kind") == "Job" {
+                    let path = format!("{}/{}", object.namespace(), text(owner, "/name"));
+                    self.count_pod(path, uid, present);
+                }
             }
             None => {
                 let place = (object.kind, object.namespace().to_owned());
@@ -47,6 +53,22 @@ impl State {
                     self.orphans.remove(&place);
                 }
             }
+        }
+    }
+
+    fn count_pod(&mut self, job: String, uid: String, present: bool) {
+        let counts = self.pods_of_jobs.entry(job.clone()).or_default();
+        let count = counts.entry(uid.clone()).or_default();
+        *count = if present {
+            *count + 1
+        } else {
+            count.saturating_sub(1)
+        };
+        if *count == 0 {
+            counts.remove(&uid);
+        }
+        if counts.is_empty() {
+            self.pods_of_jobs.remove(&job);
         }
     }
 
@@ -182,6 +204,17 @@ impl Cache {
             .collect()
     }
 
+    /// The uids of Jobs of a path that have Pods: that of the Job, and those of Jobs that had its name before.
+    pub(crate) fn jobs_with_pods(&self, path: &str) -> Vec<String> {
+        let state = self.read();
+        let counts = state.pods_of_jobs.get(path);
+        counts
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .cloned()
+            .collect()
+    }
+
     /// The objects of a kind in a namespace that have no controller.
     pub(crate) fn orphans(&self, kind: Kind, namespace: &str) -> Vec<Arc<Object>> {
         let state = self.read();
@@ -225,6 +258,27 @@ mod tests {
         assert!(cache.keys().is_empty());
         let state = cache.read();
         assert!(state.orphans.is_empty() && state.controlled.is_empty());
+    }
+
+    #[test]
+    fn jobs_of_one_name_are_told_apart() {
+        let cache = Cache::default();
+        let pod = |name: &str, uid: &str| {
+            json!({"metadata": {"name": name, "namespace": "n", "ownerReferences": [
+                {"kind": "Job", "name": "j", "uid": uid, "controller": true}]}})
+        };
+        for (name, uid) in [("a", "1"), ("b", "1"), ("c", "2")] {
+            let key = format!("/core/pods/n/{name}");
+            cache.put(Kind::Pod, &entry(&key, &pod(name, uid), 2));
+        }
+        assert_eq!(cache.jobs_with_pods("n/j"), ["1", "2"]);
+        assert!(cache.jobs_with_pods("m/j").is_empty());
+        cache.remove(Kind::Pod, "/core/pods/n/a");
+        assert_eq!(cache.jobs_with_pods("n/j"), ["1", "2"]);
+        cache.remove(Kind::Pod, "/core/pods/n/b");
+        assert_eq!(cache.jobs_with_pods("n/j"), ["2"]);
+        cache.remove(Kind::Pod, "/core/pods/n/c");
+        assert!(cache.read().pods_of_jobs.is_empty());
     }
 
     #[tokio::test]

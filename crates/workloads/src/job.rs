@@ -50,8 +50,10 @@ struct Run<'r> {
 
 /// Takes the next step of a Job.
 pub(crate) async fn look(context: &Context, path: &str) -> Looked {
-    let Some(job) = context.cache.at(Kind::Job, path) else {
-        return free_orphans(context, path).await;
+    let job = context.cache.at(Kind::Job, path);
+    free_orphans(context, path, job.as_deref().map(Object::uid)).await?;
+    let Some(job) = job else {
+        return Ok(Next::Done);
     };
     let managed_by = text(&job, "/spec/managedBy");
     if !matches!(managed_by, "" | "kubernetes.io/job-controller") {
@@ -103,22 +105,20 @@ async fn free(context: &Context, pod: &Object) -> Result<(), Refused> {
     context.edit(&AUTHOR, pod, &edit).await
 }
 
-/// Frees the Pods of a Job that is gone: nobody counts them any more.
+/// Frees the Pods of Jobs of a path that are gone, be there another one of the same name or not: nobody
+/// counts them any more.
 ///
 /// UPSTREAM: pkg/controller/job/job_controller.go (syncOrphanPod).
-async fn free_orphans(context: &Context, path: &str) -> Looked {
-    let Some((namespace, name)) = path.split_once('/') else {
-        return Ok(Next::Done);
-    };
-    for pod in context.cache.in_namespace(Kind::Pod, namespace) {
-        let is_of_job = pod
-            .controller()
-            .is_some_and(|owner| text(owner, "/kind") == "Job" && text(owner, "/name") == name);
-        if is_of_job && has_finalizer(&pod) {
-            free(context, &pod).await?;
+async fn free_orphans(context: &Context, path: &str, live: Option<&str>) -> Result<(), Refused> {
+    let gone = context.cache.jobs_with_pods(path).into_iter();
+    for uid in gone.filter(|uid| Some(uid.as_str()) != live) {
+        for pod in context.cache.controlled(&uid, Kind::Pod) {
+            if has_finalizer(&pod) {
+                free(context, &pod).await?;
+            }
         }
     }
-    Ok(Next::Done)
+    Ok(())
 }
 
 /// A Pod that is deleted before it ended has failed.

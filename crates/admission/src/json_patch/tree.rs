@@ -515,11 +515,15 @@ fn given_value(value: document::Value<'_>, depth: usize) -> Result<Value, Patche
     })
 }
 
-/// Reads a number: an integer where it fits 64 bits, else a float.
+/// Reads a number: an integer where it fits 64 bits, with a sign or without, else a float. Errors of the
+/// reader that follows show it as it was written.
 ///
 /// UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/kubernetes_patch.go.
 fn number_value(text: &str) -> Result<Value, PatchedProblem> {
     if let Ok(integer) = text.parse::<i64>() {
+        return Ok(Value::from(integer));
+    }
+    if let Ok(integer) = text.parse::<u64>() {
         return Ok(Value::from(integer));
     }
     text.parse()

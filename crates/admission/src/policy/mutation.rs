@@ -130,8 +130,8 @@ impl Subject<'_> {
             let patched = Object::new(patched);
             return Err(Failure::from(ConvertError::unknown(&patched, &self.request.kind)).into());
         }
-        self.kinds.apply_defaults(&mut patched, kind);
-        Ok(Object::new(patched))
+        let unwritten = self.kinds.complete(&mut patched, kind);
+        Ok(Object::with_unwritten(patched, unwritten))
     }
 
     fn evaluate(&self, mutation: &CompiledMutation, version: &Version) -> Result<Made, Failure> {
@@ -198,7 +198,10 @@ impl Subject<'_> {
         let kind = &version.versioned.kind;
         let merged = self.kinds.merge(live, &configuration, kind);
         let merged = merged.map_err(Failure::Merge)?;
-        Ok(self.kinds.decode(merged, kind).map_err(Failure::from)?)
+        Ok(self
+            .kinds
+            .decode_merged(merged, kind)
+            .map_err(Failure::from)?)
     }
 
     /// The patched object; nothing where a `test` failed.

@@ -68,12 +68,13 @@ pub(super) fn apply(
     let mut patched = decoded.map_err(|error| Failure::internal(&error.to_string()))?;
     // Compared before defaults are filled in again: dropping a defaulted member is a change.
     let changed = loses_type || !kinds.semantically_equal(kind, object.value(), &patched);
-    kinds.apply_defaults(&mut patched, kind);
+    let unwritten = kinds.complete(&mut patched, kind);
     let trace = PatchTrace {
         text: patch.to_json(),
         changed,
     };
-    Ok(Some((Object::new(patched), trace)))
+    let patched = Object::with_unwritten(patched, unwritten);
+    Ok(Some((patched, trace)))
 }
 
 /// The object with its doubles as they are read again after Go has written them: a whole one is written

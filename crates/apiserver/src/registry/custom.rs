@@ -151,6 +151,14 @@ impl CustomVersion {
 }
 
 impl Kind for CustomVersion {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" => &[&["status"]],
+            "status" => &[&["metadata"], &["spec"]],
+            _ => &[],
+        }
+    }
+
     fn apply_defaults(&self, value: &mut Value) {
         self.version.schema.default(value);
     }

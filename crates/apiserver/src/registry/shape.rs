@@ -82,11 +82,7 @@ impl Shape {
                 let decoded = ty.decode_with_empties(root)?;
                 let mut object = decoded.value;
                 name_type(&mut object, row);
-                let shares_labels = row.rules.shares_labels(&object);
-                // Defaults are for what is absent, which empty lists are not.
-                apply_defaults(row.rules, &mut object);
-                let empties = ty.take_empties(&mut object);
-                let empties = empties.with_shared_labels(shares_labels);
+                let empties = self.complete_decoded(&mut object);
                 return Ok((object, decoded.findings, empties));
             }
             Self::Registration { kind, version, .. } => {
@@ -132,7 +128,8 @@ impl Shape {
         self.decode_tree(value, Type::decode_value)
     }
 
-    /// The same for a tree that a JSON patch or a merge patch made.
+    /// The same for a tree that a JSON patch or a merge patch made. Empty lists and maps stay, for
+    /// [`Shape::complete_decoded`].
     pub(crate) fn decode_patched(&self, value: Value) -> Result<(Value, Vec<String>), ShapeError> {
         self.decode_tree(value, Type::decode_patched)
     }
@@ -163,7 +160,21 @@ impl Shape {
         }
     }
 
-    /// The same for a tree that a strategic merge patch made, which upstream reads in another way.
+    /// Fills in the defaults of an object that was patched or applied and decoded, and takes out the empty
+    /// lists and maps that Go does not write.
+    pub(crate) fn complete_decoded(&self, object: &mut Value) -> Empties {
+        let shares_labels = self.kind().shares_labels(object);
+        // Defaults are for what is absent, which empty lists are not.
+        self.apply_defaults(object);
+        let empties = match self {
+            Self::BuiltIn { ty, .. } | Self::Plain(ty) => ty.take_empties(object),
+            Self::Registration { .. } | Self::Custom(_) => Empties::default(),
+        };
+        empties.with_shared_labels(shares_labels)
+    }
+
+    /// The same for a tree that a strategic merge patch made, or that a configuration was merged into, which
+    /// upstream converts rather than decode.
     pub(crate) fn decode_merged(&self, value: Value) -> Result<(Value, Vec<String>), ShapeError> {
         match self {
             Self::BuiltIn { ty, row } => {
@@ -207,10 +218,6 @@ impl Shape {
     /// Brings an object into the form in which it is stored: what a schema does not know goes, and
     /// defaults come that depend on what the server has set.
     pub(crate) fn complete(&self, value: &mut Value) -> Result<(), ShapeError> {
-        // UPSTREAM: apiserver pkg/storage/util.go (PrepareObjectForStorage)
-        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("selfLink");
-        }
         match self {
             Self::Custom(custom) => return custom.complete(value),
             Self::BuiltIn { ty, row } => {
@@ -332,6 +339,20 @@ impl Shape {
 /// UPSTREAM: kubernetes cmd/kube-apiserver/app (the codecs of apiextensions and of the aggregator)
 fn is_stored_as_json(row: &kinds::Resource) -> bool {
     matches!(row.group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
+}
+
+/// The error about an object of no type that cannot be made one of its type.
+///
+/// UPSTREAM: apimachinery pkg/runtime/scheme.go (unstructuredToTyped)
+pub(crate) fn not_converted(api_version: &str, kind: &str, error: &ShapeError) -> String {
+    let kind = go_kind(api_version, kind);
+    format!("unable to convert unstructured object to {kind}: {error}")
+}
+
+/// A kind as Go prints it: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.
+pub(crate) fn go_kind(api_version: &str, kind: &str) -> String {
+    let group = if api_version.contains('/') { "" } else { "/" };
+    format!("{group}{api_version}, Kind={kind}")
 }
 
 fn apply_defaults(kind: &dyn Kind, object: &mut Value) {

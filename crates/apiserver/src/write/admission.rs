@@ -189,16 +189,24 @@ impl Attempt<'_> {
     /// The mutating step.
     pub(crate) async fn mutate(&mut self) -> Outcome<Value> {
         conclude(self.admitter.engine.admit(&mut self.admission).await)?;
+        let object = self.admission.take_object();
+        let object = object.ok_or_else(|| internal("admission lost the object"))?;
         if self.admission.trace().is_patched() {
-            self.request.notes.forget_sent();
+            let empties = object.unwritten().and_then(|all| all.downcast_ref());
+            self.request
+                .notes
+                .sent_with(empties.cloned().unwrap_or_default());
         }
-        let mut object = self.take_object()?;
+        let mut object = object.into_value();
         // What nobody touched can be read.
         if let Some(before) = self.admission.take_unpatched()
             && self.is_tracked
         {
             let fields = managed_fields(before.value());
-            if managed_fields(&object) != fields
+            let is_readable = !self.request.resource.is_custom()
+                || metadata::has_readable_managed_fields(&object);
+            if is_readable
+                && managed_fields(&object) != fields
                 && let Some(warning) = restore_after_admission(&mut object, fields)
             {
                 self.request.notes.warn(&warning);

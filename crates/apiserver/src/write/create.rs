@@ -215,6 +215,9 @@ impl Recipe for Insertion<'_> {
             metadata::drop_invalid(object)
                 .map_err(|_| internal("system metadata was not initialized"))?;
         }
+        if resource.shape.kind().generates_plain_names() {
+            metadata::name_plainly(object);
+        }
         metadata::fill(object);
         metadata::match_namespace(object, self.request.object_namespace())?;
         notes.restore_empties(object);
@@ -264,6 +267,9 @@ impl Recipe for Insertion<'_> {
         }
         if let Some(spoiled) = self.spoiled.take() {
             return Err(spoiled);
+        }
+        if !self.options.is_dry_run() {
+            metadata::forget_link(&mut object);
         }
         let shape = &self.request.resource.shape;
         shape

@@ -18,7 +18,8 @@ use crate::encoding;
 use crate::error::{Failure, Outcome, apply_conflict, bad_request, internal, plain};
 use crate::metadata;
 use crate::persist::Storage;
-use crate::registry::{Resource, Shape, Snapshot, split_api_version};
+use crate::registry::shape_error::ShapeError;
+use crate::registry::{Resource, Shape, Snapshot, go_kind, not_converted, split_api_version};
 use crate::request::Request;
 use crate::write::Writer;
 
@@ -173,6 +174,19 @@ pub(super) fn not_applied(error: ApplyError) -> Failure {
     }
 }
 
+/// The failure to make an applied object, which is at this namespace and name, one of its type.
+pub(super) fn unreadable(
+    (namespace, name): (&str, &str),
+    (api_version, kind): (&str, &str),
+    error: &ShapeError,
+) -> Failure {
+    plain(format!(
+        "failed to convert new object ({namespace}/{name}; {}) to proper version: {}",
+        go_kind(api_version, kind),
+        not_converted(api_version, kind, error)
+    ))
+}
+
 /// The managed fields of an object.
 fn entries(object: &Value) -> &[Value] {
     let list = metadata::of(object).and_then(|metadata| metadata.get("managedFields"));
@@ -187,14 +201,12 @@ fn owned(shape: &Shape) -> Option<Owned<'_>> {
 
 /// Fields that an endpoint does not let clients set.
 fn reset(resource: &Resource, subresource: &str) -> Option<Reset> {
-    let has_status = resource.subresource("status").is_some();
-    let paths: &[&[&str]] = match subresource {
-        "" | "finalize" if has_status => &[&["status"]],
-        "status" if resource.is_custom() => &[&["metadata"], &["spec"]],
-        "status" => &[&["spec"]],
-        _ => return None,
-    };
-    Some(Reset::Fields(FieldSet::of(paths)))
+    let is_whole = matches!(subresource, "" | "finalize");
+    if is_whole && resource.subresource("status").is_none() {
+        return None;
+    }
+    let paths = resource.shape.kind().reset_fields(subresource);
+    (!paths.is_empty()).then(|| Reset::Fields(FieldSet::of(paths)))
 }
 
 /// The other versions of a resource, be they served or not.

@@ -52,7 +52,8 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
         let found: Vec<String> = of_text.iter().cloned().chain(unknown).collect();
         strict(&patch, &object, &found, validation)?;
         *findings.lock().unwrap_or_else(PoisonError::into_inner) = found;
-        resource.shape.apply_defaults(&mut object);
+        let empties = resource.shape.complete_decoded(&mut object);
+        request.notes.sent_with(empties);
         metadata::match_namespace(&mut object, namespace)?;
         check_name(&object, name)?;
         Ok(New::Object(object))

@@ -14,16 +14,20 @@ use serde_json::Value;
 use crate::config::FeatureGates;
 use crate::decode::patch::Patch;
 use crate::decode::write::{ScaleBody, ScaleChange};
-use crate::error::{Failure, Outcome, bad_request, conflict, plain, timeout};
+use crate::error::{Failure, Outcome, conflict, plain, timeout};
 use crate::metadata;
 use crate::registry::scale::{self, negative};
-use crate::registry::{Resource, Shape};
+use crate::registry::shape_error::ShapeError;
+use crate::registry::{Resource, Shape, not_converted};
 use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::{Submission, managed_fields as managed_fields_of};
+use crate::write::managed_fields::unreadable;
 use crate::write::update::{check_name, check_stored_uid, set_without_admission};
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
 use managed_fields::Replicas;
+
+const KIND: (&str, &str) = ("autoscaling/v1", "Scale");
 
 /// Changes the replicas an object asks for.
 pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> Outcome<Reply> {
@@ -64,14 +68,15 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
             ScaleChange::Replace(scale) => scale.clone(),
             ScaleChange::Patch(patch) => match &applied {
                 Some(applied) => {
-                    shape
-                        .decode_value(applied.clone())
-                        .map_err(|error| bad_request(error.to_string()))?
-                        .0
+                    let decoded = shape.decode_merged(applied.clone());
+                    let place = (metadata::text(applied, "namespace"), request.name());
+                    decoded.map_err(|error| unreadable(place, KIND, &error))?.0
                 }
                 None => patch.apply(&old_scale, &shape)?.0,
             },
         };
+        let mut wanted = wanted;
+        shape.complete_decoded(&mut wanted);
         check_name(&wanted, request.name())?;
         let version = metadata::text(&wanted, "resourceVersion");
         if !version.is_empty() && version != metadata::text(&old, "resourceVersion") {
@@ -175,13 +180,12 @@ impl Recipe for SetReplicas<'_> {
         if resource.is_custom() {
             // Webhooks may have left anything.
             let decoded = self.ty.from_unstructured(scale.take());
-            *scale = decoded
-                .map_err(|error| {
-                    plain(format!(
-                        "unable to convert unstructured object to autoscaling/v1, Kind=Scale: {error}"
-                    ))
-                })?
-                .value;
+            let (api_version, kind) = KIND;
+            let decoded = decoded.map_err(|error| {
+                plain(not_converted(api_version, kind, &ShapeError::from(error)))
+            })?;
+            *scale = decoded.value;
+            let _left_out = self.ty.take_empties(scale);
         }
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64);
         let replicas = replicas.unwrap_or_default();

@@ -11,7 +11,6 @@
 use lockgate_admission::object::Object;
 use lockgate_kinds::kind;
 use lockgate_kinds::managed_fields::ignore_timestamp_only_change;
-use lockgate_kinds::typed::Empties;
 use lockgate_store::{Entry, Revision};
 use serde_json::Value;
 
@@ -27,7 +26,7 @@ use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::Submission;
 use crate::write::create::{Cause, Inserted, Insertion, Written};
-use crate::write::managed_fields::{Endpoint, Tracked};
+use crate::write::managed_fields::{Endpoint, Tracked, unreadable};
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
 
 /// Replaces the object a request is about.
@@ -197,12 +196,17 @@ impl<'c> Change<'c> {
             );
             return Err(resource.conflict(name, &why));
         }
-        let decoded = resource.shape.decode_value(applied.object);
-        let (mut object, _) = decoded.map_err(|error| bad_request(error.to_string()))?;
-        let shares_labels = resource.shape.kind().shares_labels(&object);
-        let sent = Empties::default().with_shared_labels(shares_labels);
-        self.request.notes.sent_with(sent);
-        resource.shape.apply_defaults(&mut object);
+        let namespace = metadata::text(&applied.object, "namespace").to_owned();
+        let decoded = resource.shape.decode_merged(applied.object);
+        let (mut object, _) = decoded.map_err(|error| {
+            if resource.is_custom() {
+                return bad_request(error.to_string());
+            }
+            let kind = (resource.api_version(), resource.kind());
+            unreadable((&namespace, name), kind, &error)
+        })?;
+        let empties = resource.shape.complete_decoded(&mut object);
+        self.request.notes.sent_with(empties);
         metadata::match_namespace(&mut object, self.request.object_namespace())?;
         check_name(&object, name)?;
         applied.object = object;
@@ -222,6 +226,11 @@ impl<'c> Change<'c> {
         make: &(impl Fn(Option<&Value>) -> Outcome<New> + Sync),
     ) -> Outcome<Round> {
         let tracked = self.track(None, make(None)?).await?;
+        // UPSTREAM: apiserver pkg/registry/generic/registry/store.go (Update) reads it before it creates.
+        let told = metadata::text(&tracked.object, "resourceVersion");
+        if !told.is_empty() {
+            parse_version(told)?;
+        }
         let submission = Submission::create(self.request, self.options);
         let submission = self.submission(submission, tracked);
         let mut recipe = Insertion::new(self.writer, self.request, self.options, Cause::Update);
@@ -374,6 +383,9 @@ impl Recipe for Replacement<'_> {
         let (storage, resource) = (&writer.storage, &request.resource);
         if let Some(spoiled) = self.spoiled.take() {
             return Err(spoiled);
+        }
+        if !options.is_dry_run() {
+            metadata::forget_link(&mut object);
         }
         let completed = resource.shape.complete(&mut object);
         completed.map_err(|error| plain(error.to_string()))?;

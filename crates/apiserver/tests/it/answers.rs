@@ -467,6 +467,8 @@ async fn metadata_that_a_webhook_spoils_is_dropped() {
         ("/metadata/creationTimestamp", json!("bad")),
         ("/metadata/deletionGracePeriodSeconds", json!("x")),
         ("/metadata/managedFields", json!("x")),
+        ("/metadata/managedFields", json!(["x"])),
+        ("/metadata/managedFields", json!([{"manager": 5}])),
     ] {
         patched_by(
             &client,
@@ -940,6 +942,12 @@ async fn metadata_that_a_patch_brings_is_read_as_its_type() {
         "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"},
         "inner": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}},
     });
+    let shown = client
+        .post(&format!("{WIDGETS}?dryRun=All"), &widget)
+        .await
+        .expect(201);
+    // Recorded from kube-apiserver v1.36.4: only what is stored loses its link.
+    assert_eq!(shown["metadata"]["selfLink"], "x");
     let made = client.create(WIDGETS, widget).await;
     assert_eq!(made["inner"]["metadata"], json!({"labels": {"a": ""}}));
     for member in ["zzz", "labels", "finalizers", "ownerReferences", "selfLink"] {
@@ -1319,7 +1327,8 @@ async fn patched_parts_are_judged_again() {
     server.stop().await;
 }
 
-/// A webhook's patch makes another object, whose labels are no longer those of its template.
+/// A webhook's patch makes another object, whose labels are no longer those of its template, unless it
+/// leaves none.
 #[tokio::test]
 async fn labels_of_jobs_follow_their_template_until_a_patch() {
     let server = start().await;
@@ -1348,12 +1357,225 @@ async fn labels_of_jobs_follow_their_template_until_a_patch() {
             1,
         ),
         ("untouched", json!([]), 5),
+        (
+            "unlabelled",
+            json!([{"op": "remove", "path": "/metadata/labels"}]),
+            5,
+        ),
     ] {
         patched_by(&client, &hooks, "batch", "jobs", &patch).await;
         let made = client.create(jobs, job(name, Value::Null)).await;
         assert_eq!(labels(&made), Some(count), "{name}: {made}");
     }
     hooks.stop().await;
+    server.stop().await;
+}
+
+/// Recorded from kube-apiserver v1.36.4: an empty list is not an absent one to defaults and rules, be it
+/// sent, or made by a patch of a client or of a webhook.
+#[tokio::test]
+async fn empty_lists_that_a_patch_leaves_are_judged() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    let autoscalers = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    let autoscaler = |name: &str| {
+        json!({"metadata": {"name": name}, "spec": {
+            "maxReplicas": 2,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+            "behavior": {"scaleUp": {"policies": [
+                {"type": "Pods", "value": 1, "periodSeconds": 60},
+            ]}},
+        }})
+    };
+    let refused = |answer: Answer, name: &str| {
+        answer.refused(
+            422,
+            "Invalid",
+            &format!(
+                "HorizontalPodAutoscaler.autoscaling \"{name}\" is invalid: \
+                 spec.behavior.scaleUp.policies: Required value: must specify at least one Policy"
+            ),
+        );
+    };
+    let mut sent = autoscaler("sent");
+    sent["spec"]["behavior"]["scaleUp"]["policies"] = json!([]);
+    refused(client.post(autoscalers, &sent).await, "sent");
+    client.create(autoscalers, autoscaler("a")).await;
+    let place = "/spec/behavior/scaleUp/policies";
+    for (kind, patch) in [
+        (
+            "json",
+            json!([{"op": "remove", "path": format!("{place}/0")}]),
+        ),
+        (
+            "merge",
+            json!({"spec": {"behavior": {"scaleUp": {"policies": []}}}}),
+        ),
+        (
+            "strategic",
+            json!({"spec": {"behavior": {"scaleUp": {"policies": []}}}}),
+        ),
+    ] {
+        let path = format!("{autoscalers}/a");
+        refused(client.patch(&path, kind, &patch).await, "a");
+    }
+    let mut applied = sent.clone();
+    applied["apiVersion"] = "autoscaling/v2".into();
+    applied["kind"] = "HorizontalPodAutoscaler".into();
+    let path = format!("{autoscalers}/sent?fieldManager=m");
+    refused(client.patch(&path, "apply", &applied).await, "sent");
+    let patch = json!([{"op": "remove", "path": format!("{place}/0")}]);
+    patched_by(
+        &client,
+        &hooks,
+        "autoscaling",
+        "horizontalpodautoscalers",
+        &patch,
+    )
+    .await;
+    refused(client.post(autoscalers, &autoscaler("b")).await, "b");
+    hooks.stop().await;
+    server.stop().await;
+}
+
+/// Recorded from kube-apiserver v1.36.4: the name of an address is its address.
+#[tokio::test]
+async fn names_of_addresses_are_not_made_up() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let address = json!({"metadata": {"generateName": "10.96.0.77"}, "spec": {
+        "parentRef": {"resource": "services", "namespace": "default", "name": "s"},
+    }});
+    let addresses = "/apis/networking.k8s.io/v1/ipaddresses";
+    let made = client.create(addresses, address).await;
+    assert_eq!(made["metadata"]["name"], "10.96.0.77");
+    server.stop().await;
+}
+
+/// Recorded from kube-apiserver v1.36.4: the plugin's client refuses names that are no segment of a path.
+#[tokio::test]
+async fn names_of_runtime_classes_that_cannot_be() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    for (name, message) in [
+        ("", "resource name may not be empty"),
+        (
+            "a/b%",
+            "invalid resource name \"a/b%\": [may not contain '/' may not contain '%']",
+        ),
+    ] {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {
+            "runtimeClassName": name, "containers": [{"name": "c", "image": "i"}],
+        }});
+        client.post(PODS, &pod).await.refused(500, "", message);
+    }
+    server.stop().await;
+}
+
+/// Recorded from kube-apiserver v1.36.4: what was applied is converted, not decoded.
+#[tokio::test]
+async fn applied_numbers_are_converted() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let apply = |replicas: Value, namespace: Value| {
+        let configuration = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "d", "namespace": namespace},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"a": "b"}}, "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            }},
+        });
+        let path = "/apis/apps/v1/namespaces/default/deployments/d?fieldManager=m&dryRun=All";
+        let client = &client;
+        async move { client.patch(path, "apply", &configuration).await }
+    };
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "resourceVersion": "x-"},
+    });
+    let path = format!("{CONFIG_MAPS}/c?fieldManager=m");
+    client.patch(&path, "apply", &config_map).await.refused(
+        500,
+        "",
+        "strconv.ParseUint: parsing \"x-\": invalid syntax",
+    );
+    let made = apply(json!(4_294_967_297_u64), Value::Null)
+        .await
+        .expect(201);
+    assert_eq!(made["spec"]["replicas"], 1);
+    for (namespace, shown) in [(Value::Null, ""), (json!("default"), "default")] {
+        apply(json!(1.5), namespace).await.refused(
+            500,
+            "",
+            &format!(
+                "failed to convert new object ({shown}/d; apps/v1, Kind=Deployment) to proper \
+                 version: unable to convert unstructured object to apps/v1, Kind=Deployment: \
+                 cannot convert float64 to int32"
+            ),
+        );
+    }
+    server.stop().await;
+}
+
+/// Recorded from kube-apiserver v1.36.4: nobody owns what the endpoint resets.
+#[tokio::test]
+async fn fields_that_an_endpoint_resets_have_no_owner() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let owned = |object: &Value, subresource: &str| {
+        let entries = object["metadata"]["managedFields"].as_array();
+        let of_part = |entry: &&Value| entry["subresource"].as_str().unwrap_or("") == subresource;
+        let entry = entries.into_iter().flatten().find(of_part);
+        entry.map_or(Value::Null, |entry| entry["fieldsV1"].clone())
+    };
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        },
+    }});
+    client.create(deployments, deployment).await;
+    let status = json!({
+        "metadata": {"labels": {"x": "y"}, "annotations": {"x": "y"}},
+        "spec": {"replicas": 5}, "status": {"replicas": 1},
+    });
+    let path = format!("{deployments}/d/status");
+    let changed = client.patch(&path, "merge", &status).await.expect(200);
+    assert_eq!(
+        owned(&changed, "status"),
+        json!({
+            "f:metadata": {"f:annotations": {".": {}, "f:x": {}}},
+            "f:status": {"f:replicas": {}},
+        })
+    );
+    let schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+    let schema = json!({"metadata": {"name": "f"}, "spec": {
+        "priorityLevelConfiguration": {"name": "global-default"}, "matchingPrecedence": 9000,
+    }});
+    client.create(schemas, schema).await;
+    let condition = json!({"type": "Dangling", "status": "False"});
+    let status = json!({
+        "metadata": {"annotations": {"x": "y"}}, "status": {"conditions": [condition]},
+    });
+    let path = format!("{schemas}/f/status");
+    let changed = client.patch(&path, "merge", &status).await.expect(200);
+    assert_eq!(
+        owned(&changed, "status").get("f:metadata"),
+        None,
+        "{changed}"
+    );
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let request = json!({"metadata": {"name": "c", "labels": {"a": "b"}}, "spec": {
+        "request": crate::subresources::csr(), "signerName": "example.com/signer", "usages": ["digital signature"],
+    }});
+    let made = client.create(requests, request).await;
+    assert_eq!(
+        owned(&made, ""),
+        json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}})
+    );
     server.stop().await;
 }
 

@@ -270,7 +270,7 @@ async fn approves_certificates_apart() {
 }
 
 /// A request for a certificate, as a client sends it.
-fn csr() -> String {
+pub(crate) fn csr() -> String {
     use base64::Engine as _;
     let params = rcgen::CertificateParams::new(vec![String::from("x.example.com")]).unwrap();
     let key = rcgen::KeyPair::generate().unwrap();

@@ -378,6 +378,37 @@ spec:
 }
 
 #[test]
+fn pods_of_a_job_whose_name_is_taken_again_go() {
+    let cluster = Cluster::start(&["--simulate-complete-after=1h"]);
+    cluster.apply(
+        r#"
+apiVersion: batch/v1
+kind: Job
+metadata: {name: again}
+spec:
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}
+"#,
+    );
+    let phases = "get pods -l job-name=again -o jsonpath={.items[*].status.phase}";
+    cluster.until(phases, "Running");
+    // Left by a Job of the same name: the garbage collector deletes it, and its finalizer holds it.
+    cluster.apply(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata:
+  name: left
+  finalizers: [batch.kubernetes.io/job-tracking]
+  ownerReferences:
+  - {apiVersion: batch/v1, kind: Job, name: again, uid: 00000000-0000-4000-8000-000000000000, controller: true}
+spec: {restartPolicy: Never, containers: [{name: c, image: i}]}
+"#,
+    );
+    cluster.until("get pods left --ignore-not-found -o name", "");
+    assert_eq!(cluster.kubectl(phases), "Running");
+}
+
+#[test]
 fn pods_of_a_job_that_is_deleted_go_with_it() {
     let cluster = Cluster::start(&["--simulate-complete-after=1h"]);
     cluster.apply(

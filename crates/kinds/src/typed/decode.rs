@@ -89,29 +89,44 @@ impl Type {
     ///
     /// The value has the wrong type.
     pub fn decode_value(self, value: &Value) -> Result<Decoded, DecodeError> {
-        self.decode_tree(Tree {
+        let tree = Tree {
             value,
             number_text: encoded_number,
-        })
+        };
+        self.decode_tree(tree, false)
     }
 
     /// Reads a tree that a JSON patch or a merge patch made, whose numbers are as the patch says them: `1.0`
-    /// is no integer.
+    /// is no integer. Empty lists and maps are kept that Go would not write.
     ///
     /// # Errors
     ///
     /// The value has the wrong type.
     pub fn decode_patched(self, value: &Value) -> Result<Decoded, DecodeError> {
-        self.decode_tree(Tree {
+        let tree = Tree {
             value,
             number_text: Number::to_string,
-        })
+        };
+        self.decode_tree(tree, true)
     }
 
-    fn decode_tree(self, root: Tree<'_>) -> Result<Decoded, DecodeError> {
+    /// Reads a tree that was merged, and keeps empty lists and maps that Go would not write.
+    ///
+    /// # Errors
+    ///
+    /// The value has the wrong type.
+    pub fn decode_merged(self, value: &Value) -> Result<Decoded, DecodeError> {
+        let tree = Tree {
+            value,
+            number_text: encoded_number,
+        };
+        self.decode_tree(tree, true)
+    }
+
+    fn decode_tree(self, root: Tree<'_>, keeps_empty: bool) -> Result<Decoded, DecodeError> {
         let number_text = root.number_text;
         let tree = move |value| Tree { value, number_text };
-        Reader::new(
+        let mut reader = Reader::new(
             move |list: Tree<'_>| {
                 let items = list.value.as_array().map(|list| list.iter());
                 items.into_iter().flatten().map(tree)
@@ -121,8 +136,9 @@ impl Type {
                 let members = members.into_iter().flatten();
                 members.map(move |(key, value)| (key.as_str(), tree(value)))
             },
-        )
-        .run(self, root)
+        );
+        reader.keeps_empty = keeps_empty;
+        reader.run(self, root)
     }
 
     /// The JSON of Go's zero value of this type.

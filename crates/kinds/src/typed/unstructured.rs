@@ -30,7 +30,7 @@ impl Type {
                 return Err(message);
             }
         };
-        let decoded = self.decode_value(&value);
+        let decoded = self.decode_merged(&value);
         crate::tree::dismantle(value);
         let decoded = decoded?;
         Ok(Decoded {

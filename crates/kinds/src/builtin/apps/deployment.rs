@@ -51,6 +51,14 @@ pub(super) const REPLICA_SETS: Resource = namespaced(
 pub(super) struct Deployment;
 
 impl Kind for Deployment {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" => &[&["status"]],
+            "status" => &[&["metadata", "labels"], &["spec"]],
+            _ => &[],
+        }
+    }
+
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
         with(value, |object| {
             drop_from_template(object, None, &["spec", "template"])

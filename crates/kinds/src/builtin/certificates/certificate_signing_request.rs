@@ -60,6 +60,14 @@ impl Kind for CertificateSigningRequest {
         errors
     }
 
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" => &[&["spec"], &["status"]],
+            "status" => &[&["spec"], &["status", "conditions"]],
+            _ => &[&["spec"], &["status", "certificate"]],
+        }
+    }
+
     fn validate_update(
         &self,
         subresource: &str,

@@ -90,6 +90,18 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct Pod;
 
 impl Kind for Pod {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" => &[&["status"]],
+            "status" => &[
+                &["metadata", "deletionTimestamp"],
+                &["metadata", "ownerReferences"],
+                &["spec"],
+            ],
+            _ => &[],
+        }
+    }
+
     fn configures(&self) -> Option<ServerPart> {
         Some(ServerPart::NodeGraph(Related::Pod))
     }

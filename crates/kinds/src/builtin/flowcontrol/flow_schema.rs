@@ -55,6 +55,13 @@ pub(super) const PRIORITY_LEVEL_CONFIGURATIONS: Resource = cluster(
 pub(super) struct FlowSchema;
 
 impl Kind for FlowSchema {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" => &[&["status"]],
+            _ => &[&["metadata"], &["spec"]],
+        }
+    }
+
     fn configures(&self) -> Option<ServerPart> {
         Some(ServerPart::FlowSchemas)
     }
@@ -121,6 +128,13 @@ impl Kind for FlowSchema {
 pub(super) struct PriorityLevelConfiguration;
 
 impl Kind for PriorityLevelConfiguration {
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" => &[&["status"]],
+            _ => &[&["metadata"], &["spec"]],
+        }
+    }
+
     fn configures(&self) -> Option<ServerPart> {
         Some(ServerPart::PriorityLevels)
     }

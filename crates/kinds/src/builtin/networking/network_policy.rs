@@ -118,8 +118,10 @@ fn ranges(object: &Object) -> Vec<String> {
         for rule in at.at(direction).items() {
             for peer in rule.at(peers).items() {
                 let block = peer.at("ipBlock");
-                found.push(block.at("cidr").text().to_owned());
-                found.extend(block.at("except").texts().map(str::to_owned));
+                if block.is_set() {
+                    found.push(block.at("cidr").text().to_owned());
+                    found.extend(block.at("except").texts().map(str::to_owned));
+                }
             }
         }
     }

@@ -75,6 +75,10 @@ impl Kind for ServiceCidr {
 pub(super) struct IpAddress;
 
 impl Kind for IpAddress {
+    fn generates_plain_names(&self) -> bool {
+        true
+    }
+
     fn validate_update(
         &self,
         _subresource: &str,

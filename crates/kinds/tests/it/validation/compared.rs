@@ -192,3 +192,21 @@ fn an_empty_completion_mode_is_not_that_without_indexes() {
     assert_eq!(fields("NonIndexed"), by_index);
     assert_eq!(fields(""), ["spec.completionMode"]);
 }
+
+#[test]
+fn an_empty_range_was_in_no_policy_without_blocks() {
+    let policy = |peer: Value| {
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"},
+            "spec": {"podSelector": {}, "ingress": [{"from": [peer]}]}})
+    };
+    let old = policy(json!({"podSelector": {}}));
+    let new = policy(json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": [""]}}));
+    let case = json!({"op": "update", "kind": "NetworkPolicy", "namespace": "default", "object": new, "old": old});
+    assert_eq!(
+        causes(case),
+        [
+            "spec.ingress[0].from[0].ipBlock.except[0]: Invalid value: \"\": must be a valid CIDR value, \
+             (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+        ]
+    );
+}
