@@ -131,7 +131,7 @@ UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 RANDOM = re.compile(r"kube-api-access-[a-z0-9]{5}\b")
 # Revisions of the store, and a time of now.
 REVISION = re.compile(r"\d+")
-VERSION = re.compile(r'"resourceVersion":"\d+"')
+VERSION = re.compile(r'("resourceVersion\\*":\\*")\d+')
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 # Addresses and ports are taken from pools in any order.
 ALLOCATED = {"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort"}
@@ -155,7 +155,7 @@ def normal(value, at=""):
         # What of a spec changed is told in the form of Go's own types, which is not copied.
         if "immutable" in value or "may not change" in value or "not allowed to update fields" in value:
             value = re.split(r"\n@@|: @@", value)[0].rstrip("\n")
-        value = VERSION.sub('"resourceVersion":"REVISION"', value)
+        value = VERSION.sub(r"\1REVISION", value)
         value = TIME.sub(lambda found: "NOW" if is_now(found[0]) else found[0], value)
         return UID.sub("UID", RANDOM.sub("kube-api-access-xxxxx", value))
     return value
