@@ -69,7 +69,11 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
             ScaleChange::Patch(patch) => match &applied {
                 Some(applied) => {
                     let decoded = shape.decode_merged(applied.clone());
-                    let place = (metadata::text(applied, "namespace"), request.name());
+                    let namespace = match patch {
+                        Patch::Apply(configuration) => metadata::text(configuration, "namespace"),
+                        _ => "",
+                    };
+                    let place = (namespace, request.name());
                     decoded.map_err(|error| unreadable(place, KIND, &error))?.0
                 }
                 None => patch.apply(&old_scale, &shape)?.0,

@@ -181,13 +181,19 @@ impl<'c> Change<'c> {
             New::Object(object) => Ok(endpoint.track(self.options.manager(), old, object).await),
             New::Configuration(configuration) => {
                 let applied = endpoint.apply(self.options, old, &configuration).await?;
-                self.complete_applied(old, applied)
+                let namespace = metadata::text(&configuration, "namespace");
+                self.complete_applied(old, applied, namespace)
             }
         }
     }
 
     /// The object that came of a configuration, in the form of its version.
-    fn complete_applied(&self, old: Option<&Value>, mut applied: Tracked) -> Outcome<Tracked> {
+    fn complete_applied(
+        &self,
+        old: Option<&Value>,
+        mut applied: Tracked,
+        namespace: &str,
+    ) -> Outcome<Tracked> {
         let (resource, name) = (&self.request.resource, self.request.name());
         let uid = metadata::text(&applied.object, "uid");
         if old.is_none() && !uid.is_empty() {
@@ -196,14 +202,13 @@ impl<'c> Change<'c> {
             );
             return Err(resource.conflict(name, &why));
         }
-        let namespace = metadata::text(&applied.object, "namespace").to_owned();
         let decoded = resource.shape.decode_merged(applied.object);
         let (mut object, _) = decoded.map_err(|error| {
             if resource.is_custom() {
                 return bad_request(error.to_string());
             }
             let kind = (resource.api_version(), resource.kind());
-            unreadable((&namespace, name), kind, &error)
+            unreadable((namespace, name), kind, &error)
         })?;
         let empties = resource.shape.complete_decoded(&mut object);
         self.request.notes.sent_with(empties);
