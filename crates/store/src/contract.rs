@@ -180,6 +180,27 @@ pub async fn lists_pages_of_one_state(store: impl Store) {
         .unwrap();
     assert_eq!(keys(&rest.entries), ["/p/c", "/p/d", "/p/e"]);
     assert_eq!((rest.remaining, rest.revision), (0, first.revision));
+    // How many are left is known after any key, whether a page ended there or not.
+    for (after, limit, wanted, remaining) in [
+        ("/p/b", 2, &["/p/c", "/p/d"][..], 1),
+        ("/p/d", 2, &["/p/e"], 0),
+        ("/p/b", 1, &["/p/c"], 2),
+        ("/p/c", 1, &["/p/d"], 1),
+        ("/p/a", 1, &["/p/b"], 3),
+        ("/", 1, &["/p/a"], 4),
+    ] {
+        let page = store
+            .list(List {
+                at,
+                after: Some(after),
+                limit: Some(limit),
+                ..List::all("/p/")
+            })
+            .await
+            .unwrap();
+        assert_eq!(keys(&page.entries), wanted, "after {after}");
+        assert_eq!(page.remaining, remaining, "after {after}");
+    }
     let now = store.list(List::all("/p/")).await.unwrap();
     assert_eq!(
         keys(&now.entries),

@@ -44,6 +44,8 @@
 
 mod form;
 
+mod keys;
+
 mod state;
 
 mod published;

@@ -2,14 +2,15 @@
 //!
 //! A change wakes those alone whose prefix and filter fit it, however many others there are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
-use crate::state::{self, Keys, State, Stored};
+use crate::keys::{Keys, Stored};
+use crate::state::State;
 use crate::{Entry, Event, Filter, List, Page, ReadAt, ReadError, Revision};
 
 /// The newest state. One writer at a time puts the next in its place.
@@ -18,6 +19,41 @@ pub(crate) struct Published {
     state: ArcSwap<State>,
     /// Locked while a state is put in place, so that whoever subscribes misses none.
     subscribers: Mutex<Subscribers>,
+    pages: Mutex<Pages>,
+}
+
+/// The pages that are remembered.
+const PAGES: usize = 1_000;
+
+/// The last pages that were read, and how many entries came after them: whoever reads on wants to know it again, and to count
+/// takes as long as there are entries.
+#[derive(Debug, Default)]
+struct Pages {
+    remaining: HashMap<PageEnd, usize>,
+    /// The oldest first.
+    order: VecDeque<PageEnd>,
+}
+
+/// The prefix and revision of a page, and its last key.
+type PageEnd = (Arc<str>, Revision, Arc<str>);
+
+impl Pages {
+    fn remaining(&self, prefix: &str, revision: Revision, last: &str) -> Option<usize> {
+        let end = (prefix.into(), revision, last.into());
+        self.remaining.get(&end).copied()
+    }
+
+    fn remember(&mut self, prefix: &str, revision: Revision, last: Arc<str>, remaining: usize) {
+        let end: PageEnd = (prefix.into(), revision, last);
+        if self.remaining.insert(end.clone(), remaining).is_none() {
+            self.order.push_back(end);
+        }
+        if self.order.len() > PAGES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.remaining.remove(&oldest);
+        }
+    }
 }
 
 /// Subscribers by their prefixes, and these by their lengths: a key is looked up once for each length.
@@ -135,6 +171,7 @@ impl Published {
         Self {
             state: ArcSwap::from_pointee(state),
             subscribers: Mutex::default(),
+            pages: Mutex::default(),
         }
     }
 
@@ -166,6 +203,11 @@ impl Published {
         for subscriber in concerned {
             subscriber.woken.notify_one();
         }
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        let pages = self.pages.lock();
+        pages.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
@@ -200,12 +242,26 @@ impl Published {
 
     pub(crate) fn list(&self, list: List<'_>) -> Result<Page, ReadError> {
         let ReadState { keys, revision } = self.read(list.at)?;
-        let mut matching = state::range(&keys, list.prefix, list.after);
+        let mut matching = keys.range(list.prefix, list.after);
         let entries: Vec<Entry> = match list.limit {
             Some(limit) => matching.by_ref().take(limit).map(Stored::entry).collect(),
             None => matching.by_ref().map(Stored::entry).collect(),
         };
-        let remaining = matching.count();
+        let is_whole = list.limit.is_none_or(|limit| entries.len() < limit);
+        let before = match list.after {
+            _ if is_whole => Some(entries.len()),
+            None => keys.count(list.prefix),
+            Some(after) => self.pages().remaining(list.prefix, revision, after),
+        };
+        let remaining = match before {
+            Some(before) => before.saturating_sub(entries.len()),
+            None => matching.count(),
+        };
+        if let Some(last) = entries.last().filter(|_| remaining > 0) {
+            let last = Arc::clone(&last.key);
+            self.pages()
+                .remember(list.prefix, revision, last, remaining);
+        }
         Ok(Page {
             entries,
             revision,
@@ -269,5 +325,26 @@ impl Published {
                 revision: current,
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembers_the_newest_pages() {
+        let mut pages = Pages::default();
+        for number in 0..PAGES + 10 {
+            let last = number.to_string().as_str().into();
+            pages.remember("/p/", Revision(7), last, number);
+        }
+        assert_eq!(pages.order.len(), PAGES);
+        assert_eq!(pages.remaining.len(), PAGES);
+        let remaining = |revision, last| pages.remaining("/p/", Revision(revision), last);
+        assert_eq!(remaining(7, "9"), None);
+        assert_eq!(remaining(7, "10"), Some(10));
+        assert_eq!(remaining(8, "10"), None);
+        assert_eq!(pages.remaining("/", Revision(7), "10"), None);
     }
 }

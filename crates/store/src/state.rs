@@ -1,126 +1,14 @@
 //! The store at one revision: its keys, and the changes that led there.
 
-use std::cmp::Ordering;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use equivalent::{Comparable, Equivalent};
-use imbl::{OrdSet, Vector};
+use imbl::Vector;
 use tokio::time::Instant;
 
-use crate::form::{Alike, Forms};
+use crate::form::Forms;
+use crate::keys::{Keys, Stored};
 use crate::{Compacted, Entry, Event, MemoryOptions, Revision, WriteError};
-
-/// The entries in the order of their keys. Nodes of the tree are copied by every write, so they hold little.
-pub(crate) type Keys = OrdSet<Stored>;
-
-/// An entry: its key, its value and their revisions. Clones share them.
-#[derive(Debug, Clone)]
-pub(crate) enum Stored {
-    Whole(Arc<Entry>),
-    Alike(Alike),
-}
-
-impl Stored {
-    pub(crate) fn new(entry: Entry, forms: &Forms) -> Self {
-        match forms.keep(&entry) {
-            Some(alike) => Self::Alike(alike),
-            None => Self::Whole(Arc::new(entry)),
-        }
-    }
-
-    pub(crate) fn entry(&self) -> Entry {
-        match self {
-            Self::Whole(entry) => Entry::clone(entry),
-            Self::Alike(alike) => alike.entry(),
-        }
-    }
-
-    pub(crate) fn created(&self) -> Revision {
-        match self {
-            Self::Whole(entry) => entry.created,
-            Self::Alike(alike) => alike.created(),
-        }
-    }
-
-    /// The revision the value was last changed at.
-    pub(crate) fn revision(&self) -> Revision {
-        match self {
-            Self::Whole(entry) => entry.revision,
-            Self::Alike(alike) => alike.revision(),
-        }
-    }
-
-    /// The key in two parts, of which the second may be empty.
-    fn key(&self) -> (&[u8], &[u8]) {
-        match self {
-            Self::Whole(entry) => (entry.key.as_bytes(), &[]),
-            Self::Alike(alike) => alike.key(),
-        }
-    }
-
-    fn is_under(&self, prefix: &str) -> bool {
-        let (head, tail) = self.key();
-        match prefix.as_bytes().split_at_checked(head.len()) {
-            None => head.starts_with(prefix.as_bytes()),
-            Some((start, rest)) => head == start && tail.starts_with(rest),
-        }
-    }
-
-    /// The bytes that its value keeps in memory.
-    fn size(&self) -> usize {
-        match self {
-            Self::Whole(entry) => entry.value.len(),
-            Self::Alike(alike) => alike.size(),
-        }
-    }
-}
-
-/// Compares two keys, each in two parts.
-fn compare(left: (&[u8], &[u8]), right: (&[u8], &[u8])) -> Ordering {
-    if left.0.len() == right.0.len() {
-        return left.0.cmp(right.0).then_with(|| left.1.cmp(right.1));
-    }
-    if left.1.is_empty() && right.1.is_empty() {
-        return left.0.cmp(right.0);
-    }
-    let left = left.0.iter().chain(left.1);
-    left.cmp(right.0.iter().chain(right.1))
-}
-
-impl PartialEq for Stored {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Stored {}
-
-impl PartialOrd for Stored {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// By key.
-impl Ord for Stored {
-    fn cmp(&self, other: &Self) -> Ordering {
-        compare(self.key(), other.key())
-    }
-}
-
-impl Equivalent<Stored> for str {
-    fn equivalent(&self, stored: &Stored) -> bool {
-        self.compare(stored).is_eq()
-    }
-}
-
-impl Comparable<Stored> for str {
-    fn compare(&self, stored: &Stored) -> Ordering {
-        compare((self.as_bytes(), &[]), stored.key())
-    }
-}
 
 /// A revision of the store. INVARIANT: `history` has every change after `oldest` and up to `revision`, in
 /// order. Where others share the counter there are revisions without a change, and a revision may have several.
@@ -416,7 +304,7 @@ impl State {
                     keys.insert(before.clone());
                 }
                 (None, Some(now)) => {
-                    keys.remove(now);
+                    keys.remove(&now.entry().key);
                 }
                 (None, None) => {}
             }
@@ -503,18 +391,4 @@ impl State {
         }
         low
     }
-}
-
-/// The entries under a prefix and after a key, in order.
-pub(crate) fn range<'k>(
-    keys: &'k Keys,
-    prefix: &'k str,
-    after: Option<&'k str>,
-) -> impl Iterator<Item = &'k Stored> {
-    let start = match after {
-        Some(after) if after >= prefix => Bound::Excluded(after),
-        _ => Bound::Included(prefix),
-    };
-    keys.range::<_, str>((start, Bound::Unbounded))
-        .take_while(move |stored| stored.is_under(prefix))
 }

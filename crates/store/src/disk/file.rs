@@ -15,8 +15,9 @@ use tokio::time::Instant;
 use super::folder::Folder;
 use super::{OpenError, RestoreError, RestoreOptions};
 use crate::form::Forms;
+use crate::keys::{Keys, Stored};
 use crate::record::{self, Deadline, Summary};
-use crate::state::{Keys, State, Stored, Undo};
+use crate::state::{State, Undo};
 use crate::{Entry, MemoryOptions, Revision, SnapshotEntry, SnapshotReader};
 
 /// The format this version writes, and the newest it reads.

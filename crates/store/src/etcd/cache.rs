@@ -23,8 +23,9 @@ use super::proto::{
     WatchRequest, WatchResponse,
 };
 use crate::form::Forms;
+use crate::keys::{Keys, Stored};
 use crate::published::Published;
-use crate::state::{Keys, State, Stored};
+use crate::state::State;
 use crate::{Entry, Event, Layout, MemoryOptions, Revision, Unavailable};
 
 /// The entries of a page while the cache is filled.
