@@ -3,6 +3,7 @@
 mod console;
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,9 +14,9 @@ use lockgate_admission::https::Redirects;
 use lockgate_admission::order::ORDER;
 use lockgate_admission::plugin::Admission;
 use lockgate_apiserver::{
-    AdmissionConsistency, AuthorizationMode, Controllers, FeatureGates, KubeVersion, Observer,
-    RequestHeaders, Running, ServiceMapping, ServingFiles, Settings, SharedCertificates,
-    StartError, WorkloadSettings, private_file, store_options,
+    AdmissionConsistency, AuthorizationMode, ConnectionLimits, Controllers, FeatureGates,
+    KubeVersion, Observer, RequestHeaders, Running, ServiceMapping, ServingFiles, Settings,
+    SharedCertificates, StartError, WorkloadSettings, private_file, store_options,
 };
 use lockgate_offline::capture::Record;
 use lockgate_plugins::DefaultTolerationSeconds;
@@ -262,6 +263,9 @@ pub struct ServeArgs {
     /// Mutating requests in flight; 0 for no limit
     #[arg(long, default_value_t = 200, value_name = "COUNT")]
     max_mutating_requests_inflight: usize,
+    /// Connections at a time [default: half of the open files that the process may have, at most 8192]
+    #[arg(long, value_name = "COUNT")]
+    max_connections: Option<NonZeroUsize>,
     /// Timeout of a request
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "DURATION")]
     request_timeout: Duration,
@@ -622,6 +626,13 @@ impl ServeArgs {
             priority_and_fairness: self.enable_priority_and_fairness,
             max_requests_inflight: self.max_requests_inflight,
             max_mutating_requests_inflight: self.max_mutating_requests_inflight,
+            connections: match self.max_connections {
+                Some(most) => ConnectionLimits {
+                    connections: most.get(),
+                    ..ConnectionLimits::default()
+                },
+                None => ConnectionLimits::default(),
+            },
             request_timeout: self.request_timeout,
             advertise_address: self.advertise_address,
             shutdown_delay: self.shutdown_delay_duration,
