@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Starts `lockgate serve` and prints what it needs to start, to idle, to create ConfigMaps with 0, 1, 2 and 10 webhooks,
 # to read and to watch them. In turn with it run the real pair, when KUBE_APISERVER and ETCD name binaries, and another
-# build of Lockgate, when LOCKGATE_BEFORE names one. LOCKGATE names a build to measure instead of this source.
+# build of Lockgate, when LOCKGATE_BEFORE names one. LOCKGATE names a build to measure instead of this source, and
+# LOCKGATE_ARGUMENTS has further arguments of `lockgate serve` for --storage.
 # Arguments go to the bench: -o json, --seconds N, --connections N, --rounds N, --page FILE, --storage DIR, --growth,
 # --on-etcd OBJECTS, --watchers N, --hostile N, --policies PERCENT.
 set -euo pipefail

@@ -30,7 +30,11 @@ const CHANGES: usize = 100;
 /// How many connections create, each one object after the other.
 const CONNECTIONS: [usize; 4] = [1, 16, 128, 1_000];
 /// How often a server is started to learn how long it takes.
-const STARTS: usize = 5;
+const STARTS: usize = 3;
+/// Objects that are created, and deleted again, to learn what that costs beside the others.
+const EXTRA: u64 = 5_000;
+/// Pages that are read for the same.
+const PAGES: u32 = 100;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// What was measured.
@@ -47,8 +51,7 @@ struct Measured {
     creates: Vec<Creates>,
     sizes: Vec<Size>,
     watches: Vec<Watches>,
-    /// Milliseconds to the line that says ready, after an orderly end and after none.
-    restart_after_stop: Option<f64>,
+    /// Milliseconds to the line that says ready, after no orderly end.
     restart_after_kill: Option<f64>,
     /// Of the data file, with all objects.
     file_megabytes: Option<f64>,
@@ -67,6 +70,28 @@ struct Size {
     megabytes: f64,
     /// Of one core, while nobody asks.
     idle_cpu_percent: f64,
+    /// Of another object, with 16 connections.
+    create: Cost,
+    /// Of the first 500 objects, with one connection.
+    page: Cost,
+    /// Milliseconds to the line that says ready.
+    start: Option<f64>,
+}
+
+/// What a request takes.
+#[derive(Debug, Serialize)]
+struct Cost {
+    per_second: f64,
+    cpu_microseconds: f64,
+}
+
+impl Cost {
+    fn of(requests: f64, took: Duration, cpu: Duration) -> Self {
+        Self {
+            per_second: requests / took.as_secs_f64(),
+            cpu_microseconds: cpu.as_secs_f64() * 1e6 / requests,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -128,7 +153,13 @@ async fn one(
         }
     );
     let mut measured = Measured::default();
-    for connections in CONNECTIONS {
+    // Growth has creates of its own, beside what there is.
+    let connections: &[usize] = if steps < OBJECTS.len() {
+        &CONNECTIONS
+    } else {
+        &[]
+    };
+    for &connections in connections {
         let home = Home::new(disk)?;
         let server = Server::start(binary, &home).await?;
         let creates = create_for(&server, connections, seconds).await?;
@@ -147,12 +178,24 @@ async fn one(
         made = objects;
         let (cpu, time) = (server.cpu()?, Duration::from_secs(3));
         tokio::time::sleep(time).await;
-        let size = Size {
+        let mut size = Size {
             objects,
             megabytes: server.megabytes()?,
             idle_cpu_percent: (server.cpu()? - cpu).as_secs_f64() / time.as_secs_f64() * 100.0,
+            create: create_extra(&server).await?,
+            page: read_pages(&server).await?,
+            start: None,
         };
-        eprintln!("  {objects} objects: {:.1} MB", size.megabytes);
+        if disk.is_some() {
+            let mut times = Vec::new();
+            for _ in 0..STARTS {
+                server.stop().await?;
+                server = Server::start(binary, &home).await?;
+                times.push(server.took);
+            }
+            size.start = Some(median(times));
+        }
+        eprintln!("  {size:?}");
         measured.sizes.push(size);
     }
     for watchers in WATCHERS.into_iter().take(steps) {
@@ -163,25 +206,24 @@ async fn one(
     if disk.is_some() {
         let file = std::fs::metadata(home.0.path().join("data/store.redb"))?;
         measured.file_megabytes = Some(file.len() as f64 / 1e6);
-        let mut times = [Vec::new(), Vec::new()];
+        let mut times = Vec::new();
         for _ in 0..STARTS {
-            server.stop().await?;
-            server = Server::start(binary, &home).await?;
-            times[0].push(server.took);
             server.process.kill().await?;
             server = Server::start(binary, &home).await?;
-            times[1].push(server.took);
+            times.push(server.took);
         }
-        let [stopped, killed] = times.map(|mut times| {
-            times.sort_unstable();
-            times[times.len() / 2].as_secs_f64() * 1000.0
-        });
-        eprintln!("  started again in {stopped:.0} ms, after a kill in {killed:.0} ms");
-        measured.restart_after_stop = Some(stopped);
-        measured.restart_after_kill = Some(killed);
+        measured.restart_after_kill = Some(median(times));
     }
     server.stop().await?;
     Ok(measured)
+}
+
+/// The one in the middle, in milliseconds.
+fn median(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    times
+        .get(times.len() / 2)
+        .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
 }
 
 /// The folder of a server. In memory it holds tokens alone.
@@ -214,6 +256,9 @@ impl Server {
         command.args(["serve", "--secure-port=0"]);
         command.arg(format!("--token-auth-file={}", file("tokens.csv")));
         command.arg(format!("--kubeconfig-out={}", file("kubeconfig")));
+        if let Ok(arguments) = std::env::var("LOCKGATE_ARGUMENTS") {
+            command.args(arguments.split_whitespace());
+        }
         if home.1 {
             command.arg(format!("--data-dir={}", file("data")));
         }
@@ -221,6 +266,7 @@ impl Server {
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("cannot start {}", binary.display()))?;
@@ -288,9 +334,72 @@ async fn create_for(server: &Server, connections: usize, time: Duration) -> Resu
 
 /// Creates objects with these numbers.
 async fn fill(server: &Server, numbers: std::ops::Range<u64>) -> Result<()> {
+    for_each(server, 128, numbers, Change::Create("settings")).await
+}
+
+/// Creates some objects more, and deletes them again.
+async fn create_extra(server: &Server) -> Result<Cost> {
+    let (started, cpu) = (Instant::now(), server.cpu()?);
+    for_each(server, 16, 0..EXTRA, Change::Create("extra")).await?;
+    let cost = Cost::of(EXTRA as f64, started.elapsed(), server.cpu()? - cpu);
+    for_each(server, 16, 0..EXTRA, Change::Delete("extra")).await?;
+    Ok(cost)
+}
+
+/// A change of objects whose names begin so.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Create(&'static str),
+    Delete(&'static str),
+}
+
+impl Change {
+    async fn make(self, client: &mut Client, number: u64) -> Result<()> {
+        match self {
+            Self::Create(prefix) => {
+                let body = load::config_map(&format!("{prefix}-{number:07}"));
+                client.create(CONFIG_MAPS, body).await
+            }
+            Self::Delete(prefix) => {
+                let path = format!("{CONFIG_MAPS}/{prefix}-{number:07}");
+                let (status, _) = client.send(Method::DELETE, &path, "".into()).await?;
+                if !status.is_success() {
+                    bail!("{path}: {status}");
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads the first page again and again.
+async fn read_pages(server: &Server) -> Result<Cost> {
+    let mut client = Client::connect(server.port).await?;
+    let path = format!("{CONFIG_MAPS}?limit=500");
+    let (started, cpu) = (Instant::now(), server.cpu()?);
+    for _ in 0..PAGES {
+        let (status, _) = client.send(Method::GET, &path, "".into()).await?;
+        if !status.is_success() {
+            bail!("{path}: {status}");
+        }
+    }
+    Ok(Cost::of(
+        f64::from(PAGES),
+        started.elapsed(),
+        server.cpu()? - cpu,
+    ))
+}
+
+/// Makes a change for every number, with so many connections.
+async fn for_each(
+    server: &Server,
+    connections: usize,
+    numbers: std::ops::Range<u64>,
+    change: Change,
+) -> Result<()> {
     let next = Arc::new(AtomicU64::new(numbers.start));
     let mut senders = tokio::task::JoinSet::new();
-    for _ in 0..128 {
+    for _ in 0..connections {
         let mut client = Client::connect(server.port).await?;
         let next = Arc::clone(&next);
         senders.spawn(async move {
@@ -299,8 +408,7 @@ async fn fill(server: &Server, numbers: std::ops::Range<u64>) -> Result<()> {
                 if number >= numbers.end {
                     return anyhow::Ok(());
                 }
-                let body = load::config_map(&format!("settings-{number:06}"));
-                client.create(CONFIG_MAPS, body).await?;
+                change.make(&mut client, number).await?;
             }
         });
     }
@@ -322,8 +430,12 @@ async fn watch(server: &Server, watchers: usize) -> Result<Watches> {
         version.context("a list without a version")?
     );
     let mut watches = tokio::task::JoinSet::new();
-    for _ in 0..watchers {
-        let mut events = Client::connect(server.port).await?.watch(&path).await?;
+    for number in 0..watchers {
+        let connecting = async { Client::connect(server.port).await?.watch(&path).await };
+        let Ok(mut events) = connecting.await else {
+            eprintln!("  no more than {number} can connect");
+            break;
+        };
         watches.spawn(async move {
             for _ in 0..CHANGES {
                 events.next().await?;
@@ -331,6 +443,7 @@ async fn watch(server: &Server, watchers: usize) -> Result<Watches> {
             anyhow::Ok(())
         });
     }
+    let watchers = watches.len();
     let megabytes = server.megabytes()?;
     let (started, cpu) = (Instant::now(), server.cpu()?);
     for number in 0..CHANGES {
@@ -372,9 +485,16 @@ impl Report {
         }
         for (disk, memory) in self.disk.sizes.iter().zip(&self.memory.sizes) {
             let show = |size: &Size| {
+                let start = size.start.map(|start| format!(", start {start:.0} ms"));
                 format!(
-                    "{:.1} MB, {:.1} % CPU idle",
-                    size.megabytes, size.idle_cpu_percent
+                    "{:.1} MB, {:.1} % CPU idle, create {:.0}/s and {:.0} µs of CPU, page {:.0}/s and {:.0} µs of CPU{}",
+                    size.megabytes,
+                    size.idle_cpu_percent,
+                    size.create.per_second,
+                    size.create.cpu_microseconds,
+                    size.page.per_second,
+                    size.page.cpu_microseconds,
+                    start.unwrap_or_default(),
                 )
             };
             row(
@@ -402,11 +522,6 @@ impl Report {
             time.map_or_else(String::new, |time| format!("{time:.0} {unit}"))
         };
         let disk = &self.disk;
-        row(
-            String::from("restart after a stop"),
-            show(disk.restart_after_stop, "ms"),
-            String::new(),
-        );
         row(
             String::from("restart after a kill"),
             show(disk.restart_after_kill, "ms"),
