@@ -217,6 +217,11 @@ impl Client {
         connected.expect("connecting takes too long").ok_or(Gone)
     }
 
+    /// Waits until the next request can be sent. False if the server has closed the connection, as it may between requests.
+    pub(crate) async fn is_open(&mut self) -> bool {
+        self.0.ready().await.is_ok()
+    }
+
     /// Opens a watch: its events as they come.
     pub(crate) async fn watch(mut self, path: &str) -> Result<Events, Gone> {
         let request = http::Request::get(path)
