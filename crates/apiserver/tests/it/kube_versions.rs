@@ -1,4 +1,5 @@
-//! Other versions of Kubernetes: what kube-apiserver v1.36.4 serves and accepts with --emulated-version, recorded.
+//! Other versions of Kubernetes: what kube-apiserver v1.36.4 serves and accepts with --emulated-version, recorded, and what
+//! releases themselves do.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +9,13 @@ use serde_json::{Value, json};
 use crate::support::*;
 
 const RECORDINGS: &str = include_str!("../../../../conformance/vectors/kube-versions.jsonl");
+/// conformance/differential/kube_versions.py records them.
+const RELEASES: &str = include_str!("../../../../conformance/vectors/kube-releases.jsonl");
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// The recordings with their versions.
 fn recordings() -> Vec<(KubeVersion, Value)> {
-    let lines = RECORDINGS.lines().map(|line| {
+    let lines = RECORDINGS.lines().chain(RELEASES.lines()).map(|line| {
         let recorded: Value = serde_json::from_str(line).unwrap();
         let version = recorded["version"].as_str().unwrap().parse().unwrap();
         (version, recorded)
