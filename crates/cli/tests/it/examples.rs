@@ -11,8 +11,10 @@ use super::fixtures;
 
 /// Parts of commands that are not run here: they need a cluster, another program or a network, or run until they are
 /// stopped. What they name is tested elsewhere.
-const NOT_RUN: [&str; 19] = [
+const NOT_RUN: [&str; 21] = [
     "--context",
+    "--kubeconfig admin.conf",
+    "podman ",
     "lockgate snapshot",
     "helm ",
     "kubectl ",
@@ -164,6 +166,10 @@ fn run(line: &str) {
         // Captures are never overwritten.
         std::fs::remove_file(folder.path().join("capture.jsonl")).unwrap();
     }
+    run_in(folder.path(), line);
+}
+
+fn run_in(folder: &Path, line: &str) {
     let program = Path::new(env!("CARGO_BIN_EXE_lockgate"));
     let search = format!(
         "{}:{}",
@@ -172,9 +178,9 @@ fn run(line: &str) {
     );
     let output = Command::new("bash")
         .args(["-o", "pipefail", "-c", line])
-        .current_dir(folder.path())
+        .current_dir(folder)
         .env("PATH", search)
-        .env("HOME", folder.path())
+        .env("HOME", folder)
         .env("NO_COLOR", "1")
         .env_remove("KUBECONFIG")
         .output()
@@ -225,11 +231,37 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
+/// Pages that `guides` runs from their first command to their last.
+const RUN_ELSEWHERE: [&str; 3] = ["docs/explain.md", "docs/test.md", "docs/replay.md"];
+
+/// The folder in which the commands of a page are run.
+fn folder_of(page: &Path) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    if page.starts_with(&examples) {
+        copy(page.parent().unwrap(), folder.path());
+    } else {
+        copy(&fixtures().join("examples"), folder.path());
+        std::os::unix::fs::symlink(examples, folder.path().join("examples")).unwrap();
+        // Names that pages have for the same.
+        for (name, file) in [
+            ("rendered.yaml", "charts/rendered.yaml"),
+            ("hooks.yaml", "answers.yaml"),
+            ("web.yaml", "deployment.yaml"),
+        ] {
+            std::fs::copy(folder.path().join(file), folder.path().join(name)).unwrap();
+        }
+    }
+    folder
+}
+
 #[test]
 fn every_command_of_the_documentation_is_one() {
-    let mut seen = 0;
+    let (mut seen, mut ran) = (0, 0);
     let mut wrong = Vec::new();
     for page in pages() {
+        let is_run_elsewhere = RUN_ELSEWHERE.iter().any(|end| page.ends_with(end));
+        let folder = folder_of(&page);
         let text = std::fs::read_to_string(&page).unwrap();
         for block in text.split("\n```").skip(1).step_by(2) {
             let (info, body) = block.split_once('\n').unwrap_or((block, ""));
@@ -249,15 +281,24 @@ fn every_command_of_the_documentation_is_one() {
                 if line.contains("...") || line.contains('…') {
                     continue;
                 }
-                for words in invocations(&line) {
+                let invocations = invocations(&line);
+                for words in &invocations {
                     seen += 1;
-                    if let Some(error) = refusal(&words) {
+                    if let Some(error) = refusal(words) {
                         wrong.push(format!("{}: {line}\n{error}", page.display()));
                     }
+                }
+                let is_run = !invocations.is_empty()
+                    && !is_run_elsewhere
+                    && NOT_RUN.iter().all(|part| !line.contains(part));
+                if is_run {
+                    run_in(folder.path(), &line);
+                    ran += 1;
                 }
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(seen > 40, "{seen} commands");
+    assert!(ran > 15, "{ran} commands were run");
 }

@@ -7,6 +7,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::served::Served;
+
 fn run(guide: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../docs")
@@ -139,4 +141,167 @@ fn the_guide_to_test_works() {
 #[test]
 fn the_guide_to_replay_works() {
     run("replay.md");
+}
+
+/// A page whose commands need a server: `lockgate serve` of the page is started and stays, and everything after it is run, as in
+/// another terminal. Files that it names are those of the examples.
+struct Live {
+    folder: tempfile::TempDir,
+    served: Option<Served>,
+    ran: usize,
+}
+
+impl Live {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("pod.yaml", POD), ("my-webhook.yaml", WEBHOOK)] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        Self {
+            folder,
+            served: None,
+            ran: 0,
+        }
+    }
+
+    fn serve(&mut self, line: &str) {
+        self.served = None;
+        let mut words = line.split_whitespace();
+        assert_eq!(words.next(), Some("lockgate"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
+        let mut words: Vec<&str> = words.collect();
+        // Ports of this machine may be taken.
+        if let Some(at) = words.iter().position(|word| *word == "--secure-port") {
+            words.drain(at..at + 2);
+        }
+        command
+            .args(words)
+            .arg("--secure-port=0")
+            .current_dir(self.folder.path());
+        let mut served = Served::start(command);
+        served.port();
+        self.served = Some(served);
+    }
+
+    fn run(&mut self, line: &str) {
+        let folder = self.folder.path();
+        let line = line.replace(
+            "/var/lib/lockgate",
+            &folder.join("data").display().to_string(),
+        );
+        let line = line.split("  #").next().unwrap_or_default().trim();
+        if line.starts_with("lockgate serve") {
+            self.serve(line);
+        } else if line.starts_with("export ") {
+            // It is so for everything that follows.
+        } else {
+            let program = Path::new(env!("CARGO_BIN_EXE_lockgate"));
+            let search = format!(
+                "{}:{}",
+                program.parent().unwrap().display(),
+                std::env::var("PATH").unwrap()
+            );
+            if line.starts_with("lockgate snapshot restore") {
+                // While it does not serve.
+                self.served = None;
+            }
+            let output = Command::new("bash")
+                .args(["-c", line])
+                .current_dir(folder)
+                .env("PATH", search)
+                .env("HOME", folder)
+                .env("KUBECONFIG", "lockgate.kubeconfig")
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(),
+                "$ {line}\n{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        self.ran += 1;
+    }
+}
+
+const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+  "spec": {"containers": [{"name": "c", "image": "nginx"}]}}"#;
+/// It is asked about nothing, so that nobody has to answer.
+const WEBHOOK: &str = r#"{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+  "metadata": {"name": "name"}, "webhooks": [{"name": "a.example.com", "sideEffects": "None",
+  "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}]}"#;
+
+/// The commands of a page's shell blocks, continuation lines joined.
+fn commands(page: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs")
+        .join(page);
+    let text = std::fs::read_to_string(path).unwrap();
+    let blocks = text.split("\n```").skip(1).step_by(2);
+    let blocks = blocks.filter_map(|block| block.split_once('\n'));
+    let shell = blocks.filter(|(info, _)| info.trim() == "sh");
+    shell
+        .flat_map(|(_, body)| {
+            let joined = body.replace("\\\n", " ");
+            joined.lines().map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[test]
+fn the_commands_of_serving_work() {
+    let mut live = Live::new();
+    for line in commands("serve.md") {
+        live.run(&line);
+    }
+    assert!(live.ran > 4, "{}", live.ran);
+}
+
+#[test]
+fn the_commands_of_simulation_work() {
+    let mut live = Live::new();
+    for line in commands("simulate.md") {
+        live.run(&line);
+    }
+    assert!(live.ran > 5, "{}", live.ran);
+}
+
+/// Copies and servers on etcd have tests of their own.
+#[test]
+fn the_commands_of_backups_work() {
+    let mut live = Live::new();
+    live.run("lockgate serve --data-dir /var/lib/lockgate");
+    let lines = commands("storage.md").into_iter();
+    for line in lines.filter(|line| line.starts_with("lockgate snapshot")) {
+        live.run(&line);
+    }
+    assert_eq!(live.ran, 4);
+    live.run("lockgate serve --data-dir /var/lib/lockgate");
+}
+
+#[test]
+fn the_commands_of_migration_work() {
+    let mut live = Live::new();
+    let lines = commands("migration.md").into_iter();
+    for line in lines.filter(|line| line.starts_with("lockgate ")) {
+        live.run(&line);
+    }
+    assert_eq!(live.ran, 2);
+    let installed = live.folder.path().join("bin/envtest/kube-apiserver");
+    assert!(installed.exists());
+}
+
+/// NAME is the configuration that keeps everybody out.
+#[test]
+fn the_commands_of_a_lockout_work() {
+    let mut live = Live::new();
+    live.run("lockgate serve");
+    live.run("kubectl apply -f my-webhook.yaml");
+    let (deletions, others): (Vec<_>, Vec<_>) = commands("operations/bootstrapping.md")
+        .into_iter()
+        .partition(|line| line.contains("delete"));
+    assert_eq!((deletions.len(), others.len()), (1, 2));
+    for line in others.iter().chain(&deletions) {
+        live.run(&line.replace("NAME", "name"));
+    }
 }
