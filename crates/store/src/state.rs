@@ -113,7 +113,7 @@ impl State {
             before,
         } in changes.into_iter().rev()
         {
-            let after = keys.get(&*key).cloned();
+            let after = keys.get(&key).cloned();
             let follows = match &after {
                 Some(after) => after.revision() == revision,
                 None => before.is_some(),
@@ -125,7 +125,7 @@ impl State {
             let before = before.map(|before| Stored::new(before, &self.forms));
             match &before {
                 Some(before) => keys.insert(before.clone()),
-                None => keys.remove(&*key),
+                None => keys.remove(&key),
             };
             let change = Change {
                 revision,
@@ -227,7 +227,7 @@ impl State {
                 let before = keys.insert(stored.clone());
                 (Some(stored), before)
             }
-            Event::Delete { previous, .. } => (None, keys.remove(&*previous.key)),
+            Event::Delete { previous, .. } => (None, keys.remove(&previous.key)),
         };
         let mut history = self.history.clone();
         let change = Change {

@@ -127,7 +127,7 @@ impl Committer {
             state, deadlines, ..
         } = loaded;
         let endings = deadlines.iter().filter_map(|(key, &deadline)| {
-            let stored = state.keys.get(&**key)?;
+            let stored = state.keys.get(key)?;
             Some(Reverse((deadline, Arc::clone(key), stored.created())))
         });
         let endings = endings.collect();
