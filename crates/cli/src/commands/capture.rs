@@ -319,10 +319,14 @@ async fn serve(args: &WebhookArgs, printer: &mut Printer) -> Result<ExitCode, St
         .start()
         .await
         .map_err(|error| CommandError::failed(format!("cannot serve: {error}")))?;
-    printer.line(&format!("https://{}{PATH}", running.address()))?;
+    let address = running.address();
+    // Whoever reads the address may stop it from then on.
+    let terminated = running.until_terminated();
+    printer.line(&format!("https://{address}{PATH}"))?;
     printer.flush()?;
-    let ended = running.until_terminated().await;
-    ended.map_err(|error| CommandError::failed(format!("cannot wait for signals: {error}")))?;
+    terminated
+        .await
+        .map_err(|error| CommandError::failed(format!("cannot wait for signals: {error}")))?;
     Ok(ExitCode::Done)
 }
 

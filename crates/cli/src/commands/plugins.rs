@@ -337,15 +337,17 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         .start()
         .await
         .map_err(|error| failed("cannot serve", &error))?;
+    let address = running.address();
+    // Whoever reads the address may stop it from then on.
+    let terminated = running.until_terminated();
     tracing::info!(
-        address = %running.address(),
+        %address,
         plugins = args.selection.plugins.join(","),
         "serving"
     );
-    printer.line(&format!("https://{}", running.address()))?;
+    printer.line(&format!("https://{address}"))?;
     printer.flush()?;
-    running
-        .until_terminated()
+    terminated
         .await
         .map_err(|error| failed("cannot wait for signals", &error))?;
     Ok(ExitCode::Done)

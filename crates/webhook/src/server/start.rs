@@ -115,24 +115,30 @@ impl Running {
         tracing::info!("stopped");
     }
 
-    /// Waits for SIGTERM or SIGINT, and [stops](Self::stop). A second signal does not wait.
+    /// Waits for SIGTERM or SIGINT, and [stops](Self::stop). A second signal does not wait. Signals are listened for
+    /// from the call on, before the future is polled.
     ///
     /// # Errors
     ///
     /// Signals cannot be listened for.
-    pub async fn until_terminated(self) -> io::Result<()> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+    pub fn until_terminated(self) -> impl Future<Output = io::Result<()>> + Send {
+        let signals = (
+            signal(SignalKind::terminate()),
+            signal(SignalKind::interrupt()),
+        );
+        async move {
+            let (mut terminate, mut interrupt) = (signals.0?, signals.1?);
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tokio::select! {
+                () = self.stop() => {}
+                _ = terminate.recv() => tracing::warn!("forced shutdown"),
+                _ = interrupt.recv() => tracing::warn!("forced shutdown"),
+            }
+            Ok(())
         }
-        tokio::select! {
-            () = self.stop() => {}
-            _ = terminate.recv() => tracing::warn!("forced shutdown"),
-            _ = interrupt.recv() => tracing::warn!("forced shutdown"),
-        }
-        Ok(())
     }
 }
 
