@@ -19,6 +19,17 @@ pub struct Limits {
     pub streams: u32,
 }
 
+impl Limits {
+    /// How many descriptors the process may have open, as far as the system tells.
+    #[must_use]
+    pub fn open_files() -> Option<usize> {
+        let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+        let mut lines = limits.lines();
+        let line = lines.find(|line| line.starts_with("Max open files"))?;
+        line.split_whitespace().nth(3)?.parse().ok()
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -37,10 +48,7 @@ impl Default for Limits {
 
 /// Half of the descriptors a process may have, for the other half is for files and for calls to others.
 fn connections() -> usize {
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let line = limits
-        .lines()
-        .find(|line| line.starts_with("Max open files"));
-    let soft = line.and_then(|line| line.split_whitespace().nth(3)?.parse::<usize>().ok());
-    soft.map_or(512, |files| files / 2).clamp(16, 8192)
+    Limits::open_files()
+        .map_or(512, |files| files / 2)
+        .clamp(16, 8192)
 }

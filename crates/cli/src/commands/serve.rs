@@ -554,6 +554,22 @@ impl ServeArgs {
         self.etcd.options(&self.etcd_servers, interval).map(Some)
     }
 
+    /// Refuses more connections than there are descriptors for: those beyond could not be accepted, and no idle
+    /// one would make room for them.
+    fn check_connections(&self) -> Result<(), CommandError> {
+        match (self.max_connections, ConnectionLimits::open_files()) {
+            (Some(most), Some(files)) if most.get() >= files => {
+                let message = format!(
+                    "--max-connections {most} needs more open files than the {files} that the process may have"
+                );
+                Err(CommandError::usage(message).with_help(
+                    "raise the limit with `ulimit -n`, to twice as many, or ask for fewer",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses gates that the version does not have.
     fn check_gates(&self) -> Result<(), CommandError> {
         let version = self.kube_version;
@@ -677,6 +693,7 @@ pub(super) struct Launched {
 pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
     args.plugins().check()?;
     args.check_gates()?;
+    args.check_connections()?;
     start_logging(&args.logging)?;
     let sources = read_all(&args.filename)?;
     let started = Instant::now();

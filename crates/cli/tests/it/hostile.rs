@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::{Run, lockgate_with_stdin};
+use super::{Run, lockgate, lockgate_with_stdin};
 
 /// After this long a run counts as hung.
 const HANG: Duration = Duration::from_secs(300);
@@ -163,4 +163,18 @@ fn a_proxy_that_cannot_be_used_is_refused_at_the_start() {
         assert!(!output.status.success(), "{name}: {text}");
         assert!(text.contains(want), "{name}: {text}");
     }
+}
+
+/// Beyond the open files of a process nothing can be accepted, and no idle connection makes room.
+#[test]
+fn more_connections_than_open_files_are_refused() {
+    let most = usize::MAX.to_string();
+    let run = lockgate(&["serve", "--secure-port=0", "--max-connections", &most]);
+    assert_ne!(run.code, Some(0), "{}", run.transcript());
+    assert!(
+        run.stderr.contains("needs more open files than the"),
+        "{}",
+        run.transcript()
+    );
+    assert!(run.stderr.contains("ulimit -n"), "{}", run.transcript());
 }
