@@ -7,6 +7,9 @@
 # for all of them: the packages for tests, SHA256SUMS, install.sh, a Homebrew formula, a krew manifest and the release notes. Platforms that
 # were built into DIR before, on other machines, are kept and listed.
 #
+# Programs that run on this machine are built with a profile of the server under load, where llvm-profdata is at hand
+# (tools/profile.sh); PROFILE_GUIDED=no does without.
+#
 # TARGETS names the targets to build, as rustc calls them. LOCKGATE names a ready program for this machine instead (and
 # SHAPER_WEBHOOKS the other one), and nothing is built; that is how tests try the rest in seconds.
 set -euo pipefail
@@ -133,6 +136,14 @@ build() {
             printf '#!/bin/sh\nexec zig ar "$@"\n' >"$work/ar"
             chmod +x "$work/ar"
             export "AR_$name=$work/ar"
+        fi
+        if [[ ${PROFILE_GUIDED:-yes} == yes && $(platform "$target") == "$(here)" ]]; then
+            if "$root/tools/profile.sh" "$target" "$work/$target.profdata"; then
+                # Code that the load does not reach has no profile, and needs none.
+                export "CARGO_TARGET_${name^^}_RUSTFLAGS=-Cprofile-use=$work/$target.profdata -Cllvm-args=-pgo-warn-missing-function=false"
+            else
+                say "building $target WITHOUT a profile: it will take more CPU than it could"
+            fi
         fi
         cargo build --release --locked -p lockgate-cli -p shaper-webhooks --bins --target "$target" "${flags[@]}" >&2
     )

@@ -1,12 +1,27 @@
-//! What the kernel tells about a process.
+//! Ending a process, and what the kernel tells about it.
 
 use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use tokio::process::{Child, Command};
 
 /// The kernel counts CPU time for user space in hundredths of a second on every platform with `/proc`.
 const TICK: Duration = Duration::from_millis(10);
+
+/// How long a process may take to end before it is killed.
+const END: Duration = Duration::from_secs(10);
+
+/// Ends a process with SIGTERM, so that an instrumented server writes its profile, and kills one that does not end.
+pub async fn end(process: &mut Child) -> Result<()> {
+    if let Some(pid) = process.id() {
+        Command::new("kill").arg(pid.to_string()).status().await?;
+    }
+    if tokio::time::timeout(END, process.wait()).await.is_err() {
+        process.kill().await?;
+    }
+    Ok(())
+}
 
 /// The CPU time a process used, all its threads together.
 pub fn cpu_time(pid: u32) -> Result<Duration> {

@@ -66,7 +66,7 @@ impl Running {
     /// Ends the server and starts it again with what is stored in etcd. Returns how long it takes to be ready.
     pub async fn restart(&mut self) -> Result<Duration> {
         if let Some(mut server) = self.processes.pop() {
-            server.kill().await?;
+            process::end(&mut server).await?;
         }
         let started = Instant::now();
         let (program, arguments) = &self.server;
@@ -86,7 +86,7 @@ impl Running {
     pub async fn stop(mut self) {
         while let Some(mut process) = self.processes.pop() {
             // One that is gone already is as good.
-            let _ = process.kill().await;
+            let _ = process::end(&mut process).await;
         }
     }
 }
