@@ -1519,6 +1519,108 @@ async fn applied_numbers_are_converted() {
     server.stop().await;
 }
 
+/// Recorded from kube-apiserver v1.36.4: what the mutations of policies make of a number for an int32.
+#[tokio::test]
+async fn numbers_of_policies_are_converted() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let negative = |shown: &str| {
+        format!(
+            "Deployment.apps \"d\" is invalid: spec.replicas: Invalid value: {shown}: must be greater \
+             than or equal to 0"
+        )
+    };
+    let undecodable = |found: &str| {
+        format!(
+            "Internal error occurred: json: cannot unmarshal {found} into Go struct field \
+             DeploymentSpec.spec.replicas of type int32"
+        )
+    };
+    let denied = |n: usize, why: &str| {
+        format!("policy 'm{n}.example.com' with binding 'm{n}.example.com' denied request: {why}")
+    };
+    let not_whole = denied(
+        4,
+        "unable to convert unstructured object to apps/v1, Kind=Deployment: cannot convert float64 to \
+         int32",
+    );
+    let no_number = denied(
+        7,
+        "error applying patch: failed to convert patch object to typed object: .spec.replicas: \
+         expected numeric (int or float), got string",
+    );
+    // An apply configuration is converted, and a JSON patch is decoded.
+    let cases = [
+        (true, "9223372036854775807", Err((422, negative("-1")))),
+        (true, "4294967297", Ok(1)),
+        (true, "2147483648", Err((422, negative("-2147483648")))),
+        (true, "-2147483649", Ok(2_147_483_647)),
+        (true, "dyn(1.5)", Err((403, not_whole))),
+        (true, "dyn(2.0)", Ok(2)),
+        (true, "dyn(1e300)", Ok(0)),
+        (true, "dyn('3')", Err((403, no_number))),
+        (
+            false,
+            "9223372036854775807",
+            Err((500, undecodable("string"))),
+        ),
+        (
+            false,
+            "4294967297",
+            Err((500, undecodable("number 4294967297"))),
+        ),
+        (false, "1.5", Err((500, undecodable("number 1.5")))),
+        (false, "2.0", Ok(2)),
+    ];
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    for (n, (is_configuration, value, _)) in cases.iter().enumerate() {
+        let mutation = if *is_configuration {
+            let expression = format!("Object{{spec: Object.spec{{replicas: {value}}}}}");
+            json!({
+                "patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression},
+            })
+        } else {
+            let expression =
+                format!("[JSONPatch{{op: 'replace', path: '/spec/replicas', value: {value}}}]");
+            json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+        };
+        let name = format!("m{n}.example.com");
+        let policy = json!({"metadata": {"name": name}, "spec": {
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {
+                "objectSelector": {"matchLabels": {"case": n.to_string()}},
+                "resourceRules": [{
+                    "apiGroups": ["apps"], "apiVersions": ["v1"],
+                    "operations": ["CREATE"], "resources": ["deployments"],
+                }],
+            },
+            "mutations": [mutation],
+        }});
+        let policies = format!("{group}/mutatingadmissionpolicies");
+        client.create(&policies, policy).await;
+        let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+        let bindings = format!("{group}/mutatingadmissionpolicybindings");
+        client.create(&bindings, binding).await;
+    }
+    let deployments = "/apis/apps/v1/namespaces/default/deployments?dryRun=All";
+    for (n, (_, value, want)) in cases.iter().enumerate() {
+        let mut sent = deployment("d");
+        sent["metadata"]["labels"]["case"] = json!(n.to_string());
+        let answer = client.post(deployments, &sent).await;
+        match want {
+            Ok(replicas) => {
+                let made = answer.expect(201);
+                assert_eq!(made["spec"]["replicas"], *replicas, "{value}");
+            }
+            Err((code, message)) => {
+                assert_eq!(answer.code, *code, "{value}: {}", answer.text());
+                assert_eq!(answer.json()["message"], message.as_str(), "{value}");
+            }
+        }
+    }
+    server.stop().await;
+}
+
 /// Recorded from kube-apiserver v1.36.4: nobody owns what the endpoint resets.
 #[tokio::test]
 async fn fields_that_an_endpoint_resets_have_no_owner() {

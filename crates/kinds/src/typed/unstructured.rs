@@ -198,8 +198,13 @@ fn whole_number(number: &Number) -> Option<i64> {
         return Some(integer);
     }
     let double = number.as_f64()?;
-    (double.fract() == 0.0).then_some(double as i64)
+    // Go's conversion on amd64: what an int64 cannot hold is the least one.
+    let holds = (-TWO_TO_63..TWO_TO_63).contains(&double);
+    let whole = if holds { double as i64 } else { i64::MIN };
+    (double.fract() == 0.0).then_some(whole)
 }
+
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
 /// Types that read their own JSON are given it, without a word about where they stand.
 fn own_reader(shape: Shape, value: &Value) -> Result<(), DecodeError> {
