@@ -79,7 +79,11 @@ pub(crate) struct ScaleBody {
 #[derive(Debug)]
 pub(crate) enum ScaleChange {
     Replace(Value),
-    Patch(Patch),
+    Patch {
+        patch: Patch,
+        /// The strict decoding findings about the text of the patch.
+        findings: Vec<String>,
+    },
 }
 
 /// The transport side of a write.
@@ -151,12 +155,16 @@ impl Encoded<'_> {
                 }))
             }
             (Verb::Patch, "scale") => {
-                let PatchBody { patch, options, .. } = self.patch(resource)?;
+                let PatchBody {
+                    patch,
+                    findings,
+                    options,
+                } = self.patch(resource)?;
                 let kind = part_kind(part);
                 Ok(Write::Scale(ScaleBody {
                     ty: part_type(&kind)?,
                     kind,
-                    change: ScaleChange::Patch(patch),
+                    change: ScaleChange::Patch { patch, findings },
                     options,
                 }))
             }

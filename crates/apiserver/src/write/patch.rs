@@ -48,9 +48,8 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
             return Ok(New::Configuration(configuration.clone()));
         }
         let old = old.ok_or_else(|| internal("there is nothing to patch"))?;
-        let (mut object, unknown) = patch.apply(old, &resource.shape)?;
-        let found: Vec<String> = of_text.iter().cloned().chain(unknown).collect();
-        strict(&patch, &object, &found, validation)?;
+        let (mut object, found) =
+            patch.apply_strictly(old, &resource.shape, &of_text, validation)?;
         *findings.lock().unwrap_or_else(PoisonError::into_inner) = found;
         let empties = resource.shape.complete_decoded(&mut object);
         request.notes.sent_with(empties);
@@ -76,7 +75,7 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
 
 impl Patch {
     /// The patched object, and its unknown or duplicate fields.
-    pub(crate) fn apply(&self, old: &Value, shape: &Shape) -> Outcome<(Value, Vec<String>)> {
+    fn apply(&self, old: &Value, shape: &Shape) -> Outcome<(Value, Vec<String>)> {
         let patched = match self {
             Self::Json(patch) => patch.apply(old).map_err(|_| unprocessable())?,
             Self::Merge(patch) => {
@@ -98,6 +97,20 @@ impl Patch {
             _ => shape.decode_patched(patched),
         };
         decoded.map_err(|error| no_object(&shown, &error.to_string()))
+    }
+
+    /// The patched object, and what is found in it and in the text of the patch, which a strict request may not have.
+    pub(super) fn apply_strictly(
+        &self,
+        old: &Value,
+        shape: &Shape,
+        of_text: &[String],
+        validation: FieldValidation,
+    ) -> Outcome<(Value, Vec<String>)> {
+        let (object, unknown) = self.apply(old, shape)?;
+        let found: Vec<String> = of_text.iter().cloned().chain(unknown).collect();
+        strict(self, &object, &found, validation)?;
+        Ok((object, found))
     }
 
     /// The text of a patch in an error.

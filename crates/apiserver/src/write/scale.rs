@@ -12,6 +12,7 @@ use lockgate_kinds::typed::Type;
 use serde_json::Value;
 
 use crate::config::FeatureGates;
+use crate::decode::options::FieldValidation;
 use crate::decode::patch::Patch;
 use crate::decode::write::{ScaleBody, ScaleChange};
 use crate::error::{Failure, Outcome, conflict, plain, timeout};
@@ -47,7 +48,9 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
         name: request.name(),
         subresource: "",
     };
+    let validation = body.options.field_validation();
     loop {
+        let mut unknown = Vec::new();
         let old = writer.storage.get(path).await?;
         if !replaced.is_empty() {
             let key = writer.storage.key(resource, path.namespace, path.name);
@@ -56,7 +59,10 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
         let mut old_scale = scale::of(resource, &old)?;
         replicas.show(&old, &mut old_scale)?;
         let applied = match &body.change {
-            ScaleChange::Patch(Patch::Apply(configuration)) => {
+            ScaleChange::Patch {
+                patch: Patch::Apply(configuration),
+                ..
+            } => {
                 let applied =
                     managed_fields::apply(body.ty, &body.options, &old_scale, configuration)?;
                 check_name(&applied, request.name())?;
@@ -66,7 +72,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
         };
         let wanted = match &body.change {
             ScaleChange::Replace(scale) => scale.clone(),
-            ScaleChange::Patch(patch) => match &applied {
+            ScaleChange::Patch { patch, findings } => match &applied {
                 Some(applied) => {
                     let decoded = shape.decode_merged(applied.clone());
                     let namespace = match patch {
@@ -76,11 +82,22 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
                     let place = (namespace, request.name());
                     decoded.map_err(|error| unreadable(place, KIND, &error))?.0
                 }
-                None => patch.apply(&old_scale, &shape)?.0,
+                None => {
+                    let (scale, found) =
+                        patch.apply_strictly(&old_scale, &shape, findings, validation)?;
+                    unknown = found;
+                    scale
+                }
             },
         };
+        if validation == FieldValidation::Warn {
+            for finding in std::mem::take(&mut unknown) {
+                request.notes.warn(&finding);
+            }
+        }
         let mut wanted = wanted;
         shape.complete_decoded(&mut wanted);
+        metadata::match_namespace(&mut wanted, request.namespace())?;
         check_name(&wanted, request.name())?;
         let version = metadata::text(&wanted, "resourceVersion");
         if !version.is_empty() && version != metadata::text(&old, "resourceVersion") {
@@ -205,6 +222,9 @@ impl Recipe for SetReplicas<'_> {
 
     async fn persist(&mut self, scale: Value) -> Outcome<Persisted<Option<Value>>> {
         if self.dry_run {
+            let mut object = self.old.clone();
+            self.set(&mut object, &scale)?;
+            let scale = scale::of(self.path.resource, &object)?;
             return Ok(Persisted::Done(Some(scale)));
         }
         let set = |object: &mut Value| self.set(object, &scale);

@@ -119,6 +119,27 @@ async fn scales() {
         "Scale.autoscaling \"d\" is invalid: spec.replicas: Invalid value: -1: must be greater than \
          or equal to 0",
     );
+    let elsewhere = json!({"metadata": {"namespace": "other"}, "spec": {"replicas": 4}});
+    client.patch(&path, "merge", &elsewhere).await.refused(
+        400,
+        "BadRequest",
+        "the namespace of the provided object does not match the namespace sent on the request",
+    );
+    let odd = json!({"odd": 1, "spec": {"replicas": 3, "more": 1}});
+    let answer = client.patch(&path, "merge", &odd).await;
+    assert_eq!(answer.code, 200, "{}", answer.text());
+    assert_eq!(
+        answer.warnings(),
+        ["unknown field \"odd\"", "unknown field \"spec.more\""]
+    );
+    let strict = format!("{path}?fieldValidation=Strict");
+    let answer = client.patch(&strict, "merge", &odd).await;
+    assert_eq!(answer.code, 422, "{}", answer.text());
+    assert!(
+        answer
+            .text()
+            .contains("strict decoding error: unknown field")
+    );
     hooks.script("/observe", [Script::deny("no more")]);
     let answer = client
         .patch(&path, "merge", &json!({"spec": {"replicas": 5}}))

@@ -394,8 +394,8 @@ async fn a_dry_run_changes_nothing() {
         .delete(&format!("{PODS}/p?dryRun=All"))
         .await
         .expect(200);
-    let scale = json!({"spec": {"replicas": 7}});
-    client
+    let scale = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 7}});
+    let scale = client
         .patch(
             &format!("{DEPLOYMENTS}/d/scale?dryRun=All"),
             "merge",
@@ -403,6 +403,10 @@ async fn a_dry_run_changes_nothing() {
         )
         .await
         .expect(200);
+    // The scale of the object as it would be, not what was sent.
+    assert_eq!(scale["spec"]["replicas"], 7);
+    assert_eq!(scale["metadata"]["labels"], Value::Null);
+    assert_eq!(scale["metadata"]["managedFields"], Value::Null);
     let eviction = json!({"metadata": {"name": "p"}});
     client
         .post(&format!("{PODS}/p/eviction?dryRun=All"), &eviction)
