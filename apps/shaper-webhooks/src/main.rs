@@ -81,16 +81,18 @@ fn run(loaded: &Loaded) -> ExitCode {
                 let running = serve::start(&loaded.config)
                     .await
                     .map_err(|error| serve::chain(&error))?;
+                let webhooks = running.address();
+                let probes = running.probes_address();
+                let metrics = running.metrics_address();
+                // Whoever reads the addresses may stop it from then on.
+                let terminated = running.until_terminated();
                 tracing::info!(
-                    webhooks = %running.address(),
-                    probes = running.probes_address().map(tracing::field::display),
-                    metrics = running.metrics_address().map(tracing::field::display),
+                    %webhooks,
+                    probes = probes.map(tracing::field::display),
+                    metrics = metrics.map(tracing::field::display),
                     "serving"
                 );
-                running
-                    .until_terminated()
-                    .await
-                    .map_err(|error| serve::chain(&error))
+                terminated.await.map_err(|error| serve::chain(&error))
             })
         });
     match served {
