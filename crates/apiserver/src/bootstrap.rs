@@ -121,7 +121,7 @@ async fn add_versions(storage: &Storage, snapshot: &Snapshot) -> Outcome<()> {
     Ok(())
 }
 
-async fn everything(storage: &Storage, resource: &Resource) -> Outcome<Vec<Entry>> {
+async fn everything(storage: &Storage, resource: &Resource) -> Outcome<Vec<Arc<Entry>>> {
     let prefix = storage.prefix(resource, "");
     let page = storage.store().list(List::all(&prefix)).await;
     let page = page.map_err(|error| read_failed(error, 0))?;
@@ -263,7 +263,8 @@ async fn roles(
     for plural in roles::PLURALS {
         let resource = find(snapshot, role_aggregation::GROUP, "v1", plural)?;
         let found = everything(storage, resource).await?;
-        let found: HashMap<&str, &Entry> = found.iter().map(|entry| (&*entry.key, entry)).collect();
+        let found: HashMap<&str, &Entry> =
+            found.iter().map(|entry| (&*entry.key, &**entry)).collect();
         for object in wanted.remove(plural).unwrap_or_default() {
             let mut write = Write::new(storage, resource, object);
             match found.get(write.key.as_str()) {

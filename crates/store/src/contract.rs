@@ -208,7 +208,7 @@ pub async fn lists_pages_of_one_state(store: impl Store) {
     );
 }
 
-fn keys(entries: &[crate::Entry]) -> Vec<&str> {
+fn keys(entries: &[Arc<crate::Entry>]) -> Vec<&str> {
     entries.iter().map(|entry| &*entry.key).collect()
 }
 
@@ -511,7 +511,8 @@ pub async fn replaying_a_watch_gives_the_list(store: impl Store + Clone) {
             }
         }
     }
-    assert_eq!(replayed.into_values().collect::<Vec<_>>(), page.entries);
+    let replayed: Vec<_> = replayed.into_values().map(Arc::new).collect();
+    assert_eq!(replayed, page.entries);
 }
 
 /// Clients that write, read, list and watch at once, and watch again from where they were, see one order.

@@ -388,7 +388,7 @@ impl EtcdStore {
             None => space.range(),
         };
         let wanted = stored.is_some().then_some(list.limit).flatten();
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<Arc<Entry>> = Vec::new();
         let mut remaining = 0;
         while key < end || end.as_ref() == b"\0" {
             let missing = wanted.map(|wanted| wanted.saturating_sub(entries.len()));
@@ -409,7 +409,8 @@ impl EtcdStore {
                 break;
             }
             remaining = count.saturating_sub(answer.kvs.len());
-            entries.extend(answer.kvs.into_iter().filter_map(|kv| space.entry(kv)));
+            let found = answer.kvs.into_iter().filter_map(|kv| space.entry(kv));
+            entries.extend(found.map(Arc::new));
             let is_full = wanted.is_some_and(|wanted| entries.len() >= wanted);
             match last {
                 Some(last) if answer.more && !is_full => key = after(&last),

@@ -100,7 +100,7 @@ pub enum Answer {
     /// The entry of the key at this revision.
     Found(Option<Entry>, Revision),
     /// The entries at this revision, and how many more there are.
-    Listed(Vec<Entry>, Revision, usize),
+    Listed(Vec<Arc<Entry>>, Revision, usize),
     /// It did not happen, and says nothing about the store.
     Rejected,
     /// Nobody knows whether it happened.

@@ -131,6 +131,13 @@ impl Stored {
         }
     }
 
+    pub(crate) fn shared(&self) -> Arc<Entry> {
+        match self {
+            Self::Whole(entry) => Arc::clone(entry),
+            Self::Alike(alike) => Arc::new(alike.entry()),
+        }
+    }
+
     pub(crate) fn created(&self) -> Revision {
         match self {
             Self::Whole(entry) => entry.created,

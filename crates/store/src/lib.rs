@@ -151,8 +151,8 @@ impl<'l> List<'l> {
 /// A part of a list, in the order of keys.
 #[derive(Debug, Clone)]
 pub struct Page {
-    /// The entries.
-    pub entries: Vec<Entry>,
+    /// The entries, shared with the store: a list of everything copies none.
+    pub entries: Vec<Arc<Entry>>,
     /// The state they are from.
     pub revision: Revision,
     /// The number of further entries after the last one.
@@ -350,7 +350,8 @@ pub trait Store: Send + Sync + 'static {
     /// The backend failed.
     async fn snapshot(&self) -> Result<Snapshot, ReadError> {
         let page = self.list(List::all("")).await?;
-        let entries = page.entries.into_iter().map(|entry| (entry, 0));
+        let entries = page.entries.into_iter();
+        let entries = entries.map(|entry| (Arc::unwrap_or_clone(entry), 0));
         Ok(Snapshot::new(page.revision, entries))
     }
 

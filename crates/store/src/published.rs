@@ -243,9 +243,9 @@ impl Published {
     pub(crate) fn list(&self, list: List<'_>) -> Result<Page, ReadError> {
         let ReadState { keys, revision } = self.read(list.at)?;
         let mut matching = keys.range(list.prefix, list.after);
-        let entries: Vec<Entry> = match list.limit {
-            Some(limit) => matching.by_ref().take(limit).map(Stored::entry).collect(),
-            None => matching.by_ref().map(Stored::entry).collect(),
+        let entries: Vec<Arc<Entry>> = match list.limit {
+            Some(limit) => matching.by_ref().take(limit).map(Stored::shared).collect(),
+            None => matching.by_ref().map(Stored::shared).collect(),
         };
         let is_whole = list.limit.is_none_or(|limit| entries.len() < limit);
         let before = match list.after {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockgate_store::{Event, List, ReadAt, ReadError, Revision, Store};
+use lockgate_store::{Entry, Event, List, ReadAt, ReadError, Revision, Store};
 use tokio::task::{Id, JoinSet};
 
 use crate::addresses::Addresses;
@@ -130,7 +130,7 @@ impl Controllers {
                     gone.remove(&(kind, Arc::clone(&entry.key)));
                 }
                 let event = Event::Put {
-                    entry: entry.clone(),
+                    entry: Entry::clone(entry),
                     previous: None,
                 };
                 self.observe(&event);

@@ -96,7 +96,7 @@ impl Emptying<'_> {
         Ok(progress)
     }
 
-    async fn entries(&self, resource: &Resource) -> Outcome<Vec<Entry>> {
+    async fn entries(&self, resource: &Resource) -> Outcome<Vec<Arc<Entry>>> {
         let storage = &self.writer.storage;
         let prefix = storage.prefix(resource, self.namespace);
         let page = storage.store().list(List::all(&prefix)).await;
@@ -169,7 +169,7 @@ impl Emptying<'_> {
     }
 
     /// Returns true while pods may take their time to end.
-    fn pods_have_time(&self, pods: &[Entry]) -> bool {
+    fn pods_have_time(&self, pods: &[Arc<Entry>]) -> bool {
         let longest = pods.iter().filter_map(|entry| {
             let pod = encoding::tree(&entry.value)?;
             let phase = pod.pointer("/status/phase").and_then(Value::as_str);

@@ -118,7 +118,7 @@ pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
         .ok_or_else(|| internal("quotas are not served"))?;
     let mut found = entries(context, quotas, namespace).await?;
     let is_shared = context.writer.storage.store().is_shared();
-    if is_shared && found.iter().any(is_counted) {
+    if is_shared && found.iter().any(|entry| is_counted(entry)) {
         tokio::time::sleep(UNDER_WAY).await;
     }
     // Nothing is charged meanwhile, and what was charged is stored.
@@ -180,7 +180,11 @@ async fn devices(context: &Context, namespace: &str) -> Outcome<Devices> {
     ))
 }
 
-async fn entries(context: &Context, resource: &Resource, namespace: &str) -> Outcome<Vec<Entry>> {
+async fn entries(
+    context: &Context,
+    resource: &Resource,
+    namespace: &str,
+) -> Outcome<Vec<Arc<Entry>>> {
     let prefix = context.writer.storage.prefix(resource, namespace);
     let page = context
         .writer

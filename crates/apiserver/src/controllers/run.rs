@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockgate_store::{Event, Filter, List, ReadAt, ReadError, Revision};
+use lockgate_store::{Entry, Event, Filter, List, ReadAt, ReadError, Revision};
 use tokio::sync::watch;
 
 use super::owner_graph::{Graph, Meta};
@@ -189,7 +189,7 @@ impl Controllers {
             let page = store.list(list).await?;
             for entry in &page.entries {
                 let event = Event::Put {
-                    entry: entry.clone(),
+                    entry: Entry::clone(entry),
                     previous: None,
                 };
                 self.observe(&graph, &event);

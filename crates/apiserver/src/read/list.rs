@@ -4,6 +4,7 @@
 //! apiserver pkg/storage/continue.go
 
 use std::future::Future;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -115,7 +116,7 @@ const BETWEEN_PAUSES: usize = 64 << 10;
 
 /// The entries of a list, and where they are from.
 pub(crate) struct Found {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<Arc<Entry>>,
     pub(crate) revision: Revision,
     remaining: Option<usize>,
     more: bool,

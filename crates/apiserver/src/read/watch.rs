@@ -214,7 +214,7 @@ struct Gone;
 
 /// The initial events of a watch.
 struct State {
-    first: Vec<Entry>,
+    first: Vec<Arc<Entry>>,
     /// Ends them with a bookmark.
     ends_with_bookmark: bool,
     /// Changes up to here are not told.

@@ -21,7 +21,7 @@ pub(crate) struct StoredList {
     resource: Arc<Resource>,
     /// The metadata of the list.
     metadata: Value,
-    entries: Vec<Entry>,
+    entries: Vec<Arc<Entry>>,
     form: Form,
     /// How many are written; none before the head is.
     written: Option<usize>,
@@ -38,7 +38,7 @@ enum Form {
 }
 
 impl StoredList {
-    pub(crate) fn new(resource: &Arc<Resource>, metadata: Value, entries: Vec<Entry>) -> Self {
+    pub(crate) fn new(resource: &Arc<Resource>, metadata: Value, entries: Vec<Arc<Entry>>) -> Self {
         Self {
             resource: Arc::clone(resource),
             metadata,

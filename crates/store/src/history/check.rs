@@ -461,7 +461,7 @@ impl Checker<'_> {
     fn page(
         &mut self,
         (prefix, after, limit): (&str, Option<&str>, Option<usize>),
-        entries: &[Entry],
+        entries: &[Arc<Entry>],
         shown: Revision,
         remaining: usize,
     ) {
@@ -475,7 +475,7 @@ impl Checker<'_> {
                 self.found.push(Violation::WrongState(key, shown));
             }
             last = Some(&entry.key);
-            listed.insert(&*entry.key, entry);
+            listed.insert(&*entry.key, &**entry);
         }
         if limit.is_some_and(|limit| entries.len() > limit) {
             self.found.push(Violation::WrongState(prefix.into(), shown));

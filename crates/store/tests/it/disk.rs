@@ -4,6 +4,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ async fn keeps_the_contract_on_many_threads() {
     contract::run_all(async || DiskStore::open(&folders.next()).unwrap()).await;
 }
 
-async fn everything(store: &impl Store) -> (Vec<Entry>, Revision) {
+async fn everything(store: &impl Store) -> (Vec<Arc<Entry>>, Revision) {
     let page = store.list(List::all("")).await.unwrap();
     (page.entries, page.revision)
 }
