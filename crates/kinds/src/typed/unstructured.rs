@@ -6,14 +6,16 @@
 //!
 //! UPSTREAM: apimachinery pkg/runtime/converter.go.
 
+use std::cmp::Reverse;
+
 use serde_json::{Number, Value};
 
 use lockgate_go::base64;
 
-use super::data::Shape;
+use super::data::{FieldRow, Shape, StructRow};
 use super::decode::{DecodeError, Decoded};
 use super::scalar::{Refusal, Scalar, read};
-use super::{Type, find_field};
+use super::{Type, embeds, find_field};
 
 impl Type {
     /// Reads a tree that a strategic merge patch made.
@@ -59,7 +61,7 @@ struct Converter {
 }
 
 impl Converter {
-    /// Converts scalars in place and lists unknown members.
+    /// Converts scalars in place and lists unknown members. What is first in the order of Go's structs fails first.
     fn run(mut self, ty: Type, value: &mut Value) -> Result<Vec<String>, DecodeError> {
         let mut unknown = Vec::new();
         self.steps.push(Step::Root);
@@ -77,11 +79,13 @@ impl Converter {
                     let Some(row) = ty.struct_row() else {
                         continue;
                     };
+                    let mut fields = Vec::with_capacity(members.len());
                     for (name, member) in members {
                         match find_field(row, name) {
                             Some((_, field)) => {
                                 self.steps.push(Step::Member(at, field.0));
-                                rest.push((Type(field.1), member, self.steps.len() - 1));
+                                let next = (Type(field.1), member, self.steps.len() - 1);
+                                fields.push((number_in(row, field), next));
                             }
                             None if unknown.len() >= MAX_UNKNOWN => {}
                             None => {
@@ -90,12 +94,15 @@ impl Converter {
                             }
                         }
                     }
+                    // The last one pushed is the next one read.
+                    fields.sort_by_key(|(number, _)| Reverse(*number));
+                    rest.extend(fields.into_iter().map(|(_, next)| next));
                 }
                 Shape::List(element) => {
                     let Value::Array(items) = value else {
                         return Err(cannot_restore("slice from", value));
                     };
-                    for (index, item) in items.iter_mut().enumerate() {
+                    for (index, item) in items.iter_mut().enumerate().rev() {
                         self.steps.push(Step::Index(at, index));
                         rest.push((Type(element), item, self.steps.len() - 1));
                     }
@@ -109,6 +116,7 @@ impl Converter {
                     rest.extend(
                         members
                             .values_mut()
+                            .rev()
                             .map(|member| (Type(element), member, at)),
                     );
                 }
@@ -140,6 +148,12 @@ impl Converter {
         let path = parts.concat();
         path.strip_prefix('.').map(str::to_owned).unwrap_or(path)
     }
+}
+
+/// The protobuf number of a field, or of the outermost embedded struct it stands in: Go's structs are in their order.
+fn number_in(row: &StructRow, field: &FieldRow) -> (u16, u16) {
+    let embed = embeds(row, field).next();
+    (embed.map_or(field.4, |embed| embed.2), field.4)
 }
 
 /// Converts a value that holds no others.
@@ -313,6 +327,31 @@ mod tests {
             Err(DecodeError(String::from(
                 "error decoding from json: illegal base64 data at input byte 0"
             )))
+        );
+    }
+
+    /// Recorded from kube-apiserver v1.36.4.
+    #[test]
+    fn the_first_failure_is_that_of_the_first_field() {
+        let lease = type_of("coordination.k8s.io", "v1", "Lease").unwrap();
+        for (spec, want) in [
+            (
+                json!({"acquireTime": "yesterday", "renewTime": 1.5}),
+                "parsing time \"yesterday\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \
+                 \"yesterday\" as \"2006\"",
+            ),
+            (
+                json!({"acquireTime": true, "renewTime": "2020-01-01T00:00:00Z"}),
+                "json: cannot unmarshal bool into Go value of type string",
+            ),
+        ] {
+            let read = lease.from_unstructured(json!({"spec": spec}));
+            assert_eq!(read.unwrap_err().to_string(), want);
+        }
+        let both = json!({"spec": {"containers": [{"ports": 1}, {"name": true}]}});
+        assert_eq!(
+            read_pod(both).unwrap_err().to_string(),
+            "cannot restore slice from int64"
         );
     }
 
