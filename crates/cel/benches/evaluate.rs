@@ -5,7 +5,9 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use lockgate_cel::admission::{Request, RequestVariable, Variables, compile_condition};
+use lockgate_cel::admission::{
+    FailurePolicy, MatchConditions, Request, RequestVariable, Variables, compile_condition,
+};
 use lockgate_cel::eval::{Limits, evaluate};
 use serde_json::Value as Json;
 
@@ -55,6 +57,15 @@ fn conditions(criterion: &mut Criterion) {
         });
     }
     group.finish();
+    let first_four = expressions.iter().filter(|(name, _)| {
+        ["E1_", "E2_", "E3_", "E4_"]
+            .iter()
+            .any(|e| name.starts_with(e))
+    });
+    let list = MatchConditions::compile(first_four.copied());
+    criterion.bench_function("a list of E1 to E4", |bencher| {
+        bencher.iter(|| list.matches(&black_box(&variables).evaluator(), FailurePolicy::Fail));
+    });
     let mut group = criterion.benchmark_group("compile");
     for (name, expression) in &expressions {
         group.bench_function(*name, |bencher| {

@@ -1,7 +1,6 @@
 //! The variables of match conditions: the request, the objects and the authorizer.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -403,54 +402,34 @@ impl<'a> Variables<'a> {
         ]
     }
 
-    /// Evaluates programs for this request, each at most once.
+    /// Evaluates programs for this request.
     #[must_use]
     pub fn evaluator(&'a self) -> Evaluator<'a> {
-        Evaluator {
-            variables: self,
-            known: RefCell::default(),
-        }
+        Evaluator { variables: self }
     }
 }
 
 /// The result and the cost of an evaluation.
 type Known = (Result<bool, Error>, u64);
 
-/// Evaluates conditions for one request and remembers the outcomes.
-///
-/// The same condition is often found on many webhooks; it is run once and
-/// charged to each.
+/// Evaluates conditions for one request.
 #[derive(Debug)]
 pub struct Evaluator<'a> {
     variables: &'a Variables<'a>,
-    known: RefCell<HashMap<*const Program, Known>>,
 }
-
-/// The position of `authorizer` among the variables; the next one belongs to it.
-const AUTHORIZER: usize = 4;
 
 impl Evaluator<'_> {
     /// The outcome of a program and its cost.
     pub(crate) fn condition(&self, program: &Arc<Program>) -> Known {
-        // Kubernetes asks the authorizer anew for every expression.
-        let asks = program.mentions(AUTHORIZER) || program.mentions(AUTHORIZER + 1);
-        let key = Arc::as_ptr(program);
-        if !asks && let Some(known) = self.known.borrow().get(&key) {
-            return known.clone();
-        }
         let limits = Limits {
             interrupt: self.variables.interrupt,
             ..Limits::default()
         };
         let Evaluation { value, cost } = evaluate(program, self.variables.inputs(), limits);
-        let known = (value.map(|value| matches!(value, Value::Bool(true))), cost);
-        if !asks {
-            self.known.borrow_mut().insert(key, known.clone());
-        }
-        known
+        (value.map(|value| matches!(value, Value::Bool(true))), cost)
     }
 
-    /// The same with a record of every part, evaluated anew.
+    /// The same with a record of every part.
     pub(crate) fn condition_recorded(
         &self,
         program: &Arc<Program>,

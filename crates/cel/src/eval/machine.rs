@@ -81,6 +81,10 @@ pub(crate) fn run<'a>(
     named: Option<&Named<'a>>,
 ) -> Evaluation<'a> {
     let root = match program.step(program.root) {
+        Step::Const(value) => {
+            let value = Ok(constant(value));
+            return Evaluation { value, cost: 0 };
+        }
         Step::Test(Test::Direct(test)) => {
             if let Some((answer, cost)) = Direct::new(program, &inputs, limits).attempt(*test) {
                 let value = Ok(Value::Bool(answer));
