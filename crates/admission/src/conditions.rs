@@ -19,7 +19,7 @@ use lockgate_api::registration::validation::policies::{
 };
 use lockgate_api::registration::validation::{Environment, ExpressionChecker, ExpressionError};
 use lockgate_cel::admission::{
-    self as cel, Composition, Judgement, MatchConditions, Outcome, Role, Variables,
+    self as cel, Composition, Judgement, MatchConditions, Outcome, RequestVariable, Role, Variables,
 };
 use lockgate_cel::eval::RecordedExpression;
 use lockgate_cel::ext::authorizer::AuthorizerValue;
@@ -141,7 +141,7 @@ pub(crate) struct Facts {
     /// The request behind `authorizer.requestResource`.
     request: cel::Request,
     /// The variable `request`.
-    variable: Value,
+    variable: RequestVariable,
     authorizer: AuthorizerValue,
     /// Verdicts of condition lists about the current objects.
     known: Vec<(Conditions, Judgement)>,
@@ -159,7 +159,7 @@ impl Facts {
         let mut request = variable(request, kind);
         let mut shown = request.clone();
         shown.resource = cel_resource(resource);
-        let variable = shown.to_json();
+        let variable = RequestVariable::new(shown);
         // They are in the variable now, and may be large.
         request.options = None;
         Self {
@@ -185,7 +185,7 @@ impl Facts {
         object: Option<&'f Object>,
         old_object: Option<&'f Object>,
     ) -> Variables<'f> {
-        Variables::new(&self.variable)
+        Variables::of(&self.variable)
             .object(object.map(Object::value))
             .old_object(old_object.map(Object::value))
             .authorizer(self.authorizer.clone(), &self.request)

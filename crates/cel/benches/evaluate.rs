@@ -5,7 +5,9 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use lockgate_cel::admission::{Variables, compile_condition};
+use lockgate_cel::admission::{
+    FailurePolicy, MatchConditions, Request, RequestVariable, Variables, compile_condition,
+};
 use lockgate_cel::eval::{Limits, evaluate};
 use serde_json::Value as Json;
 
@@ -39,6 +41,31 @@ fn conditions(criterion: &mut Criterion) {
         });
     }
     group.finish();
+    // As the server does it: the variables are there, and what is known of the request with them.
+    let request = RequestVariable::new(Request::from_json(&request));
+    let variables = Variables::of(&request).object(Some(&pod));
+    let mut group = criterion.benchmark_group("evaluate prepared");
+    for (name, expression) in &expressions {
+        let Ok(program) = compile_condition(expression) else {
+            continue;
+        };
+        group.bench_function(*name, |bencher| {
+            bencher.iter(|| {
+                let inputs = black_box(&variables).inputs();
+                evaluate(black_box(&program), inputs, Limits::default()).cost
+            });
+        });
+    }
+    group.finish();
+    let first_four = expressions.iter().filter(|(name, _)| {
+        ["E1_", "E2_", "E3_", "E4_"]
+            .iter()
+            .any(|e| name.starts_with(e))
+    });
+    let list = MatchConditions::compile(first_four.copied());
+    criterion.bench_function("a list of E1 to E4", |bencher| {
+        bencher.iter(|| list.matches(&black_box(&variables).evaluator(), FailurePolicy::Fail));
+    });
     let mut group = criterion.benchmark_group("compile");
     for (name, expression) in &expressions {
         group.bench_function(*name, |bencher| {

@@ -24,7 +24,9 @@ use std::sync::LazyLock;
 
 pub use conditions::{Condition, FailurePolicy, Judgement, MatchConditions, Outcome};
 pub use policy::{Composition, OutOfBudget, PolicyEvaluation, Role, Variable, named};
-pub use request::{Evaluator, GroupVersionKind, GroupVersionResource, Request, Variables};
+pub use request::{
+    Evaluator, GroupVersionKind, GroupVersionResource, Request, RequestVariable, Variables,
+};
 pub use type_check::{Params, TypeCheck};
 
 use crate::check::{Environment, Libraries};
@@ -52,6 +54,7 @@ static MATCH_CONDITIONS: LazyLock<Environment> = LazyLock::new(|| {
             "authorizer.requestResource",
             Type::object("kubernetes.authorization.ResourceCheck"),
         )
+        .known_fields(&request::KNOWN_FIELDS)
 });
 
 /// The environment match conditions are checked in.

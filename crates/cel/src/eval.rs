@@ -1,12 +1,15 @@
 //! Planning and evaluation.
 //!
 //! `plan` turns a checked tree into a flat [`Program`]; `machine` walks it
-//! over borrowed inputs and charges every step as Kubernetes does.
+//! over borrowed inputs and charges every step as Kubernetes does. `direct`
+//! does the same for what most conditions are made of, or leaves it to `machine`.
 
 mod attribute;
 mod convert;
 mod cost;
+mod direct;
 mod functions;
+mod inputs;
 mod loops;
 mod machine;
 mod message;
@@ -16,6 +19,7 @@ mod plan;
 mod program;
 mod record;
 
+pub use inputs::{Inputs, KnownField};
 pub use machine::{Evaluation, Limits, evaluate, evaluate_recorded};
 pub use named::{Named, NamedExpression};
 pub use plan::PlanError;

@@ -93,7 +93,7 @@ impl Subject<'_> {
             Bound::NoAuthorizer => self.variables.clone().without_authorizer(),
         };
         let inputs = variables.policy_inputs(self.namespace, self.params);
-        let mut evaluation = PolicyEvaluation::new(self.named, &inputs, None);
+        let mut evaluation = PolicyEvaluation::new(self.named, variables.knowing(&inputs), None);
         if let Some(units) = budget {
             evaluation = evaluation.with_budget(units);
         }

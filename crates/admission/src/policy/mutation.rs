@@ -142,7 +142,7 @@ impl Subject<'_> {
         let named = named(&self.policy.variables);
         let variables = version.variables();
         let inputs = variables.policy_inputs(self.namespace, self.params);
-        let mut evaluation = PolicyEvaluation::new(&named, &inputs, None);
+        let mut evaluation = PolicyEvaluation::new(&named, variables.knowing(&inputs), None);
         if self.records.is_some() {
             evaluation = evaluation.recording();
         }

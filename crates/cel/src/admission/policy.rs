@@ -29,7 +29,9 @@ use std::sync::{Arc, LazyLock};
 use super::conditions::{OUT_OF_BUDGET, PROGRAMS};
 use super::{VARIABLES, match_condition_environment, policy_environment};
 use crate::check::{Environment, Libraries};
-use crate::eval::{Evaluation, Limits, Named, NamedExpression, Program, RecordedExpression};
+use crate::eval::{
+    Evaluation, Inputs, Limits, Named, NamedExpression, Program, RecordedExpression,
+};
 use crate::limits::POLICY_BUDGET;
 use crate::program::{self, CompileError};
 use crate::types::Type;
@@ -343,7 +345,7 @@ impl<'a> PolicyEvaluation<'a> {
     #[must_use]
     pub fn new(
         named: &'a [NamedExpression<'a>],
-        inputs: &'a [Value<'a>],
+        inputs: impl Into<Inputs<'a>>,
         interrupt: Option<&'a AtomicBool>,
     ) -> Self {
         let limits = Limits {

@@ -1,13 +1,15 @@
 //! The variables of match conditions: the request, the objects and the authorizer.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::eval::{Evaluation, Limits, Program, RecordedExpression, evaluate, evaluate_recorded};
+use crate::eval::{
+    Evaluation, Inputs, KnownField, Limits, Program, RecordedExpression, evaluate,
+    evaluate_recorded,
+};
 use crate::ext::authorizer::AuthorizerValue;
 use crate::value::{Error, Opaque, Value};
 
@@ -171,10 +173,96 @@ fn resource(resource: &GroupVersionResource) -> Json {
     })
 }
 
+/// The fields of `request` that are known without a search.
+pub(super) const KNOWN_FIELDS: [&str; 18] = [
+    "request.kind.group",
+    "request.kind.version",
+    "request.kind.kind",
+    "request.resource.group",
+    "request.resource.version",
+    "request.resource.resource",
+    "request.requestKind.group",
+    "request.requestKind.version",
+    "request.requestKind.kind",
+    "request.requestResource.group",
+    "request.requestResource.version",
+    "request.requestResource.resource",
+    "request.operation",
+    "request.subResource",
+    "request.name",
+    "request.namespace",
+    "request.userInfo.username",
+    "request.userInfo.groups",
+];
+
+/// What [`KNOWN_FIELDS`] are. What the variable leaves out when it is empty is unknown then.
+fn known_fields(request: Request) -> [KnownField; KNOWN_FIELDS.len()] {
+    let text = |text: String| KnownField::Text(text.into());
+    let some_text = |text: String| match text.is_empty() {
+        true => KnownField::Unknown,
+        false => KnownField::Text(text.into()),
+    };
+    let groups = match request.groups.is_empty() {
+        true => KnownField::Unknown,
+        false => KnownField::Texts(request.groups),
+    };
+    let Request {
+        kind,
+        resource,
+        request_kind,
+        request_resource,
+        ..
+    } = request;
+    [
+        text(kind.group),
+        text(kind.version),
+        text(kind.kind),
+        text(resource.group),
+        text(resource.version),
+        text(resource.resource),
+        text(request_kind.group),
+        text(request_kind.version),
+        text(request_kind.kind),
+        text(request_resource.group),
+        text(request_resource.version),
+        text(request_resource.resource),
+        text(request.operation),
+        some_text(request.sub_resource),
+        some_text(request.name),
+        some_text(request.namespace),
+        some_text(request.username),
+        groups,
+    ]
+}
+
+/// The variable `request`, and what most expressions look at in it.
+#[derive(Debug, Clone)]
+pub struct RequestVariable {
+    json: Json,
+    known: [KnownField; KNOWN_FIELDS.len()],
+}
+
+impl RequestVariable {
+    /// The variable of a request.
+    #[must_use]
+    pub fn new(request: Request) -> Self {
+        let json = request.to_json();
+        let known = known_fields(request);
+        Self { json, known }
+    }
+
+    /// The variable as a map.
+    #[must_use]
+    pub fn json(&self) -> &Json {
+        &self.json
+    }
+}
+
 /// The values of the variables for one request.
 #[derive(Debug, Clone)]
 pub struct Variables<'a> {
     inputs: [Value<'a>; 8],
+    known: &'a [KnownField],
     interrupt: Option<&'a AtomicBool>,
 }
 
@@ -195,7 +283,18 @@ impl<'a> Variables<'a> {
                 null(),
                 null(),
             ],
+            known: &[],
             interrupt: None,
+        }
+    }
+
+    /// Variables of a request without objects.
+    #[must_use]
+    #[inline]
+    pub fn of(request: &'a RequestVariable) -> Self {
+        Self {
+            known: &request.known,
+            ..Self::new(&request.json)
         }
     }
 
@@ -265,8 +364,18 @@ impl<'a> Variables<'a> {
     /// The values in the order the environment declares their variables.
     #[must_use]
     #[inline]
-    pub fn inputs(&self) -> &[Value<'a>] {
-        &self.inputs
+    pub fn inputs(&self) -> Inputs<'_> {
+        self.knowing(&self.inputs)
+    }
+
+    /// The inputs that [`Self::policy_inputs`] made, with what is known of the request.
+    #[must_use]
+    #[inline]
+    pub fn knowing<'i>(&self, inputs: &'i [Value<'i>; 8]) -> Inputs<'i>
+    where
+        'a: 'i,
+    {
+        Inputs::from(inputs).with_known_fields(self.known)
     }
 
     /// The values in the order the environment of a policy declares their variables.
@@ -293,54 +402,34 @@ impl<'a> Variables<'a> {
         ]
     }
 
-    /// Evaluates programs for this request, each at most once.
+    /// Evaluates programs for this request.
     #[must_use]
     pub fn evaluator(&'a self) -> Evaluator<'a> {
-        Evaluator {
-            variables: self,
-            known: RefCell::default(),
-        }
+        Evaluator { variables: self }
     }
 }
 
 /// The result and the cost of an evaluation.
 type Known = (Result<bool, Error>, u64);
 
-/// Evaluates conditions for one request and remembers the outcomes.
-///
-/// The same condition is often found on many webhooks; it is run once and
-/// charged to each.
+/// Evaluates conditions for one request.
 #[derive(Debug)]
 pub struct Evaluator<'a> {
     variables: &'a Variables<'a>,
-    known: RefCell<HashMap<*const Program, Known>>,
 }
-
-/// The position of `authorizer` among the variables; the next one belongs to it.
-const AUTHORIZER: usize = 4;
 
 impl Evaluator<'_> {
     /// The outcome of a program and its cost.
     pub(crate) fn condition(&self, program: &Arc<Program>) -> Known {
-        // Kubernetes asks the authorizer anew for every expression.
-        let asks = program.mentions(AUTHORIZER) || program.mentions(AUTHORIZER + 1);
-        let key = Arc::as_ptr(program);
-        if !asks && let Some(known) = self.known.borrow().get(&key) {
-            return known.clone();
-        }
         let limits = Limits {
             interrupt: self.variables.interrupt,
             ..Limits::default()
         };
-        let Evaluation { value, cost } = evaluate(program, &self.variables.inputs, limits);
-        let known = (value.map(|value| matches!(value, Value::Bool(true))), cost);
-        if !asks {
-            self.known.borrow_mut().insert(key, known.clone());
-        }
-        known
+        let Evaluation { value, cost } = evaluate(program, self.variables.inputs(), limits);
+        (value.map(|value| matches!(value, Value::Bool(true))), cost)
     }
 
-    /// The same with a record of every part, evaluated anew.
+    /// The same with a record of every part.
     pub(crate) fn condition_recorded(
         &self,
         program: &Arc<Program>,
@@ -350,7 +439,7 @@ impl Evaluator<'_> {
             interrupt: self.variables.interrupt,
             ..Limits::default()
         };
-        let (evaluation, recording) = evaluate_recorded(program, &self.variables.inputs, limits);
+        let (evaluation, recording) = evaluate_recorded(program, self.variables.inputs(), limits);
         let Evaluation { value, cost } = evaluation;
         let outcome = value.as_ref().map_err(ToString::to_string);
         let record = RecordedExpression {
@@ -359,5 +448,56 @@ impl Evaluator<'_> {
         };
         let known = (value.map(|value| matches!(value, Value::Bool(true))), cost);
         (known, record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_fields() -> Request {
+        let kind = |kind: &str| GroupVersionKind {
+            group: format!("group of {kind}"),
+            version: format!("version of {kind}"),
+            kind: kind.to_owned(),
+        };
+        let resource = |resource: &str| GroupVersionResource {
+            group: format!("group of {resource}"),
+            version: format!("version of {resource}"),
+            resource: resource.to_owned(),
+        };
+        Request {
+            kind: kind("kind"),
+            resource: resource("resource"),
+            sub_resource: "subresource".to_owned(),
+            request_kind: kind("request kind"),
+            request_resource: resource("request resource"),
+            request_sub_resource: "request subresource".to_owned(),
+            name: "name".to_owned(),
+            namespace: "namespace".to_owned(),
+            operation: "CREATE".to_owned(),
+            username: "username".to_owned(),
+            user_uid: "uid".to_owned(),
+            groups: vec!["one".to_owned(), "two".to_owned()],
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn known_fields_are_those_of_the_variable() {
+        for (request, unknown) in [(all_fields(), 0), (Request::default(), 5)] {
+            let RequestVariable { json, known } = RequestVariable::new(request);
+            for (path, known) in KNOWN_FIELDS.iter().zip(&known) {
+                let pointer = path.trim_start_matches("request").replace('.', "/");
+                let expected = match known {
+                    KnownField::Text(text) => Some(json!(text)),
+                    KnownField::Texts(texts) => Some(json!(texts)),
+                    KnownField::Unknown => None,
+                };
+                assert_eq!(json.pointer(&pointer), expected.as_ref(), "{path}");
+            }
+            let count = known.iter().filter(|known| **known == KnownField::Unknown);
+            assert_eq!(count.count(), unknown);
+        }
     }
 }

@@ -282,6 +282,8 @@ pub struct Environment {
     /// True if objects and patches can be constructed.
     constructs: bool,
     libraries: Libraries,
+    /// The fields inputs may know, as paths from the variable.
+    known_fields: &'static [&'static str],
 }
 
 impl Environment {
@@ -358,6 +360,24 @@ impl Environment {
         }
         self.variables.push((name.to_owned(), of));
         self
+    }
+
+    /// Declares fields that the inputs may know without their documents, as paths from their variables:
+    /// `request.resource.group`.
+    #[must_use]
+    pub fn known_fields(mut self, paths: &'static [&'static str]) -> Self {
+        self.known_fields = paths;
+        self
+    }
+
+    /// The position of a path among the fields that inputs may know.
+    pub(crate) fn known_field(&self, variable: u16, fields: &[Box<str>]) -> Option<usize> {
+        let (name, _) = self.variables.get(variable as usize)?;
+        let is_path = |path: &&str| {
+            let mut parts = path.split('.');
+            parts.next() == Some(name) && parts.eq(fields.iter().map(|field| &**field))
+        };
+        self.known_fields.iter().position(is_path)
     }
 
     /// Declares a message type with its fields.

@@ -51,7 +51,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     #[inline]
     fn start(&self, path: &Path) -> Option<&'a Json> {
         match path.attribute.root {
-            Root::Variable(nth) => match self.inputs.get(nth as usize) {
+            Root::Variable(nth) => match self.inputs.values.get(nth as usize) {
                 Some(Value::Json(json)) => Some(json),
                 _ => None,
             },
@@ -63,11 +63,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     /// The value at the end of a path, if all of it is in a document. Charges nothing.
     #[inline]
     pub(crate) fn walk(&self, path: &Path) -> Option<&'a Json> {
-        let mut json = self.start(path)?;
-        for field in &path.fields {
-            json = member(json.as_object()?, field)?;
-        }
-        Some(json)
+        walk(self.start(path)?, &path.fields)
     }
 
     /// Fields of a document; anything else is left to [`Self::attribute`].
@@ -85,19 +81,12 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     /// Returns true if the last field of a path is present.
     #[inline]
     pub(crate) fn has(&mut self, path: &'a Path) -> Result<bool, Error> {
-        if let Some(mut json) = self.start(path)
-            && let Some((last, fields)) = path.fields.split_last()
+        if let Some((last, fields)) = path.fields.split_last()
+            && let Some(json) = self.start(path)
+            && let Some(Json::Object(entries)) = walk(json, fields)
         {
-            for field in fields {
-                match json.as_object().and_then(|entries| member(entries, field)) {
-                    Some(next) => json = next,
-                    None => return self.presence(path),
-                }
-            }
-            if let Json::Object(entries) = json {
-                self.charge(path.fields.len() as u64)?;
-                return Ok(member(entries, last).is_some());
-            }
+            self.charge(path.fields.len() as u64)?;
+            return Ok(member(entries, last).is_some());
         }
         self.presence(path)
     }
@@ -112,7 +101,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
 
     fn resolve(&mut self, attribute: &'a Attribute) -> Result<Resolved<'a>, Error> {
         let (root, native) = match &attribute.root {
-            Root::Variable(nth) => match self.inputs.get(*nth as usize) {
+            Root::Variable(nth) => match self.inputs.values.get(*nth as usize) {
                 Some(value) => (value.clone().settled()?, true),
                 None => return Err(Error::text("no such attribute(s)")),
             },
@@ -280,15 +269,24 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     }
 }
 
+/// The value at the end of some fields, if each of them is in an object.
+#[inline]
+pub(crate) fn walk<'a>(mut json: &'a Json, fields: &[Box<str>]) -> Option<&'a Json> {
+    for field in fields {
+        json = member(json.as_object()?, field)?;
+    }
+    Some(json)
+}
+
 /// Objects with more members than this are searched by order, not one by one.
-const SCANNED: usize = 11;
+const SCANNED: usize = 24;
 
 /// A member of an object.
 ///
 /// Most objects are small, and most of their names differ in length: looking at
 /// the lengths is quicker than comparing texts.
 #[inline]
-fn member<'a>(entries: &'a Object<String, Json>, name: &str) -> Option<&'a Json> {
+pub(crate) fn member<'a>(entries: &'a Object<String, Json>, name: &str) -> Option<&'a Json> {
     if entries.len() > SCANNED {
         return entries.get(name);
     }

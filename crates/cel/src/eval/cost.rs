@@ -3,6 +3,7 @@
 //! UPSTREAM: cel-go interpreter/runtimecost.go, ext/lists.go, ext/sets.go;
 //! apiserver pkg/cel/library/cost.go
 
+use crate::strings::code_points;
 use crate::value::{Error, Value};
 
 /// An argument as the evaluator has it: a value, or why there is none.
@@ -54,6 +55,16 @@ pub(crate) enum CallCost {
 /// Upstream multiplies by 0.1 and rounds up; below 2^53 that is the same.
 pub(crate) fn tenth(size: u64) -> u64 {
     size.div_ceil(10)
+}
+
+/// The same of a text. Short ones are one unit, however many code points their bytes are.
+#[inline]
+pub(crate) fn tenth_of(text: &str) -> u64 {
+    match text.len() {
+        0 => 0,
+        1..=10 => 1,
+        _ => tenth(code_points(text) as u64),
+    }
 }
 
 fn quarter(size: u64) -> u64 {

@@ -8,21 +8,22 @@ use serde_json::Value as Json;
 
 use lockgate_go::regex::Regex;
 
-use crate::eval::cost::{Argument, CallCost, equality, tenth};
+use crate::eval::cost::{Argument, CallCost, equality};
+use crate::eval::direct::{Direct, LOCALS, Operand};
 use crate::eval::functions;
+use crate::eval::inputs::Inputs;
 use crate::eval::named::Named;
 use crate::eval::program::{
     Call, MapEntry, PatternCall, Program, Step, StepId, Target, Test, TextTest, TextTestKind,
 };
 use crate::eval::record::{NoTrace, Recording, Trace};
 use crate::limits::PER_CALL_LIMIT;
-use crate::strings::code_points;
 use crate::value::{Equality, Error, Map, Opaque, Value, typed};
 
 /// Rounds of a loop between two looks at the interrupt flag.
-const INTERRUPT_EVERY: u32 = 100;
+pub(crate) const INTERRUPT_EVERY: u32 = 100;
 /// Loop variables kept without allocating.
-const INLINE_SLOTS: usize = 4;
+const INLINE_SLOTS: usize = LOCALS;
 
 /// The bounds of an evaluation.
 #[derive(Debug, Clone, Copy)]
@@ -56,58 +57,73 @@ pub struct Evaluation<'a> {
 #[inline]
 pub fn evaluate<'a>(
     program: &'a Program,
-    inputs: &'a [Value<'a>],
+    inputs: impl Into<Inputs<'a>>,
     limits: Limits<'_>,
 ) -> Evaluation<'a> {
-    run(program, inputs, limits, None)
+    run(program, inputs.into(), limits, None)
 }
 
 /// Evaluates a program and records each step.
 #[must_use]
 pub fn evaluate_recorded<'a>(
     program: &'a Program,
-    inputs: &'a [Value<'a>],
+    inputs: impl Into<Inputs<'a>>,
     limits: Limits<'_>,
 ) -> (Evaluation<'a>, Recording) {
-    run_recorded(program, inputs, limits, None)
+    run_recorded(program, inputs.into(), limits, None)
 }
 
 #[inline]
 pub(crate) fn run<'a>(
     program: &'a Program,
-    inputs: &'a [Value<'a>],
+    inputs: Inputs<'a>,
     limits: Limits<'_>,
     named: Option<&Named<'a>>,
 ) -> Evaluation<'a> {
-    begin(program, inputs, limits, named, NoTrace).0
+    let root = match program.step(program.root) {
+        Step::Const(value) => {
+            let value = Ok(constant(value));
+            return Evaluation { value, cost: 0 };
+        }
+        Step::Test(Test::Direct(test)) => {
+            if let Some((answer, cost)) = Direct::new(program, &inputs, limits).attempt(*test) {
+                let value = Ok(Value::Bool(answer));
+                return Evaluation { value, cost };
+            }
+            *test
+        }
+        _ => program.root,
+    };
+    begin(program, root, inputs, limits, named, NoTrace).0
 }
 
 pub(crate) fn run_recorded<'a>(
     program: &'a Program,
-    inputs: &'a [Value<'a>],
+    inputs: Inputs<'a>,
     limits: Limits<'_>,
     named: Option<&Named<'a>>,
 ) -> (Evaluation<'a>, Recording) {
-    begin(program, inputs, limits, named, Recording::default())
+    let root = program.root;
+    begin(program, root, inputs, limits, named, Recording::default())
 }
 
-#[inline]
 fn begin<'a, T: Trace>(
     program: &'a Program,
-    inputs: &'a [Value<'a>],
+    root: StepId,
+    inputs: Inputs<'a>,
     limits: Limits<'_>,
     named: Option<&Named<'a>>,
     trace: T,
 ) -> (Evaluation<'a>, T) {
     match program.slots {
-        0 => walk(program, inputs, limits, named, trace, &mut []),
+        0 => walk(program, root, inputs, limits, named, trace, &mut []),
         1..=INLINE_SLOTS => {
             let mut slots = [const { Slot::Lazy(0) }; INLINE_SLOTS];
-            walk(program, inputs, limits, named, trace, &mut slots)
+            walk(program, root, inputs, limits, named, trace, &mut slots)
         }
         many => {
             let mut slots = vec![Slot::Lazy(0); many];
-            walk(program, inputs, limits, named, trace, &mut slots)
+            walk(program, root, inputs, limits, named, trace, &mut slots)
         }
     }
 }
@@ -115,7 +131,8 @@ fn begin<'a, T: Trace>(
 #[inline]
 fn walk<'a, T: Trace>(
     program: &'a Program,
-    inputs: &'a [Value<'a>],
+    root: StepId,
+    inputs: Inputs<'a>,
     limits: Limits<'_>,
     named: Option<&Named<'a>>,
     trace: T,
@@ -132,7 +149,7 @@ fn walk<'a, T: Trace>(
         rounds: 0,
         trace,
     };
-    let value = machine.eval(program.root);
+    let value = machine.eval(root);
     let cost = machine.cost;
     (Evaluation { value, cost }, machine.trace)
 }
@@ -147,7 +164,7 @@ pub(crate) enum Slot<'a> {
 
 pub(crate) struct Machine<'a, 'l, T> {
     pub(crate) program: &'a Program,
-    pub(crate) inputs: &'a [Value<'a>],
+    pub(crate) inputs: Inputs<'a>,
     /// The expressions behind [`Value::Variables`].
     pub(crate) named: Option<&'l Named<'a>>,
     slots: &'l mut [Slot<'a>],
@@ -351,7 +368,30 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             Test::All(l) => self.quantifier(l, false),
             Test::Exists(l) => self.quantifier(l, true),
             Test::ExistsOne(l) => self.exists_one(l),
+            Test::Direct(id) => self.direct(*id),
         }
+    }
+
+    /// Tries a test without the rest of the machine, which takes over where that is not enough.
+    fn direct(&mut self, id: StepId) -> Result<bool, Error> {
+        if T::FUSES {
+            let limits = Limits {
+                cost: self.limit,
+                interrupt: self.interrupt,
+            };
+            let mut attempt = Direct::new(self.program, &self.inputs, limits);
+            attempt.cost = self.cost;
+            for (local, slot) in attempt.locals.iter_mut().zip(&*self.slots) {
+                if let Slot::Ready(Ok(value)) = slot {
+                    *local = Operand::of(value);
+                }
+            }
+            if let Some((answer, cost)) = attempt.attempt(id) {
+                self.cost = cost;
+                return Ok(answer);
+            }
+        }
+        self.truth(id)?.ok_or_else(Error::no_such_overload)
     }
 
     /// `&&` and `||`: an answer on either side prevails over an error on the other.
@@ -418,14 +458,6 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
 
     /// Tests text against a constant without going through the general call.
     fn text_test(&mut self, test: &'a TextTest) -> Result<bool, Error> {
-        // The usual operand is a field of the document, which need not become a value.
-        if T::FUSES
-            && let Step::Path(path) = self.program.step(test.operand)
-            && let Some(Json::String(text)) = self.walk(path)
-        {
-            self.charge(path.fields.len() as u64 + 1)?;
-            return self.compare(test, text);
-        }
         let operand = self.operand(test.operand)?;
         match operand.as_ref().ok().and_then(Value::as_str) {
             Some(text) => self.compare(test, text),
@@ -435,15 +467,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
 
     #[inline]
     fn compare(&mut self, test: &TextTest, text: &str) -> Result<bool, Error> {
-        let size = code_points(text) as u64;
-        let wanted = &*test.text;
-        let (found, units) = match test.kind {
-            TextTestKind::Equal => (text == wanted, tenth(size.min(test.size))),
-            TextTestKind::NotEqual => (text != wanted, tenth(size.min(test.size))),
-            TextTestKind::StartsWith => (text.starts_with(wanted), tenth(size)),
-            TextTestKind::EndsWith => (text.ends_with(wanted), tenth(size)),
-            TextTestKind::Contains => (text.contains(wanted), tenth(size) * tenth(test.size)),
-        };
+        let (found, units) = test.compare(text);
         self.charge_once(units)?;
         Ok(found)
     }

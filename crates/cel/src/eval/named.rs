@@ -12,6 +12,7 @@ use lockgate_go::quote::quote;
 
 use crate::eval::attribute::no_such_key;
 use crate::eval::cost::Argument;
+use crate::eval::inputs::Inputs;
 use crate::eval::machine::{Evaluation, Limits, run, run_recorded};
 use crate::eval::program::Program;
 use crate::eval::record::{RecordedExpression, Recording};
@@ -51,7 +52,7 @@ enum Known<'a> {
 #[derive(Debug)]
 pub struct Named<'a> {
     expressions: &'a [NamedExpression<'a>],
-    inputs: &'a [Value<'a>],
+    inputs: Inputs<'a>,
     limits: Limits<'a>,
     known: RefCell<Vec<Known<'a>>>,
     names: OnceCell<HashMap<&'a str, usize>>,
@@ -66,12 +67,12 @@ impl<'a> Named<'a> {
     #[must_use]
     pub fn new(
         expressions: &'a [NamedExpression<'a>],
-        inputs: &'a [Value<'a>],
+        inputs: impl Into<Inputs<'a>>,
         limits: Limits<'a>,
     ) -> Self {
         Self {
             expressions,
-            inputs,
+            inputs: inputs.into(),
             limits,
             known: RefCell::new(vec![Known::Nothing; expressions.len()]),
             names: OnceCell::new(),

@@ -69,12 +69,18 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             NotOrdered::Mixed => Error::no_such_overload(),
             NotOrdered::Nan => Error::fixed("NaN values cannot be ordered"),
         })?;
-        Ok(match op {
-            Comparison::Less => order == Ordering::Less,
-            Comparison::LessEquals => order != Ordering::Greater,
-            Comparison::Greater => order == Ordering::Greater,
-            Comparison::GreaterEquals => order != Ordering::Less,
-        })
+        Ok(holds(op, order))
+    }
+}
+
+/// Returns true if a comparison holds for operands in this order.
+#[inline]
+pub(crate) fn holds(op: Comparison, order: Ordering) -> bool {
+    match op {
+        Comparison::Less => order == Ordering::Less,
+        Comparison::LessEquals => order != Ordering::Greater,
+        Comparison::Greater => order == Ordering::Greater,
+        Comparison::GreaterEquals => order != Ordering::Less,
     }
 }
 
@@ -117,7 +123,7 @@ fn compute<'a>(op: Arithmetic, left: Value<'a>, right: Value<'a>) -> Argument<'a
     }
 }
 
-fn ints<'a>(op: Arithmetic, a: i64, b: i64) -> Argument<'a> {
+pub(crate) fn ints<'a>(op: Arithmetic, a: i64, b: i64) -> Argument<'a> {
     match op {
         Arithmetic::Add => int(a.checked_add(b)),
         Arithmetic::Subtract => int(a.checked_sub(b)),

@@ -12,7 +12,8 @@ use lockgate_go::regex::Regex;
 
 use crate::check::{Checked, Environment, Reference, functions, overload};
 use crate::eval::attribute::check_key;
-use crate::eval::cost::CallCost;
+use crate::eval::cost::{CallCost, tenth_of};
+use crate::eval::direct::make_direct;
 use crate::eval::functions as library;
 use crate::eval::machine::{Limits, evaluate};
 use crate::eval::program::{
@@ -21,7 +22,6 @@ use crate::eval::program::{
     Test, TextTest, TextTestKind,
 };
 use crate::source::Span;
-use crate::strings::code_points;
 use crate::syntax::ast::{Comprehension, Expr, Literal, NodeId, operators as op};
 use crate::types::Type;
 use crate::value::{Error, Value};
@@ -40,7 +40,9 @@ pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, 
         deepest: 0,
     };
     let root = planner.node(checked.ast.root)?;
-    specialise(&mut planner.steps);
+    specialise(&mut planner.steps, env);
+    let (steps, spans) = (&mut planner.steps, &mut planner.spans);
+    make_direct(steps, spans, root);
     Ok(Program {
         steps: planner.steps,
         spans: planner.spans,
@@ -284,7 +286,9 @@ impl Planner<'_, '_, '_> {
             cost: u64::MAX,
             interrupt: None,
         };
-        let value = evaluate(&program, &[], limits).value.map(owned);
+        let value = evaluate(&program, &[] as &[Value<'_>], limits)
+            .value
+            .map(owned);
         self.steps = program.steps;
         value
     }
@@ -630,7 +634,7 @@ impl Planner<'_, '_, '_> {
 }
 
 /// Replaces steps by quicker ones that do the same in the usual case.
-fn specialise(steps: &mut [Step]) {
+fn specialise(steps: &mut [Step], env: &Environment) {
     for at in 0..steps.len() {
         let texts: Vec<_> = match steps.get(at) {
             Some(Step::Test(Test::Equals(a, b) | Test::NotEquals(a, b))) => vec![*a, *b],
@@ -648,7 +652,7 @@ fn specialise(steps: &mut [Step]) {
             continue;
         };
         let quicker = match std::mem::replace(step, Step::Const(Value::Null)) {
-            Step::Attribute(attribute) => path(attribute),
+            Step::Attribute(attribute) => path(attribute, env),
             step => text_test(step, &texts, &constants),
         };
         *step = quicker;
@@ -656,7 +660,7 @@ fn specialise(steps: &mut [Step]) {
 }
 
 /// An attribute as a path, if it is nothing but fields of a variable.
-fn path(attribute: Attribute) -> Step {
+fn path(attribute: Attribute, env: &Environment) -> Step {
     let simple = matches!(attribute.root, Root::Variable(_) | Root::Local(_));
     let count = attribute.qualifiers.len();
     let mut fields = Vec::with_capacity(count);
@@ -676,7 +680,15 @@ fn path(attribute: Attribute) -> Step {
         return Step::Attribute(attribute);
     }
     let test = attribute.test;
-    let path = Box::new(Path { fields, attribute });
+    let known = match attribute.root {
+        Root::Variable(nth) => env.known_field(nth, &fields),
+        _ => None,
+    };
+    let path = Box::new(Path {
+        fields,
+        known,
+        attribute,
+    });
     if test {
         Step::Test(Test::Has(path))
     } else {
@@ -706,12 +718,12 @@ fn text_test(step: Step, operands: &[StepId], constants: &[Option<Arc<str>>]) ->
         (Some(text), None) if symmetric => (second, text),
         _ => return step,
     };
-    let size = code_points(text) as u64;
+    let units = tenth_of(text);
     Step::Test(Test::Text(Box::new(TextTest {
         kind,
         operand,
         text: text.clone(),
-        size,
+        units,
         general: step,
     })))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lockgate_go::regex::Regex;
 
 use crate::check::{Function, OverloadId};
-use crate::eval::cost::CallCost;
+use crate::eval::cost::{CallCost, tenth_of};
 use crate::eval::functions::Implementation;
 use crate::source::Span;
 use crate::types::Type;
@@ -110,6 +110,8 @@ pub(crate) enum Test {
     All(Box<Loop>),
     Exists(Box<Loop>),
     ExistsOne(Box<Loop>),
+    /// A test that is tried without the machine first.
+    Direct(StepId),
 }
 
 /// The operators that compute.
@@ -240,6 +242,8 @@ pub(crate) struct Attribute {
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) fields: Vec<Box<str>>,
+    /// The position among the fields that inputs may know.
+    pub(crate) known: Option<usize>,
     /// The same as an attribute, for values that are not what they usually are.
     pub(crate) attribute: Attribute,
 }
@@ -250,10 +254,26 @@ pub(crate) struct TextTest {
     pub(crate) kind: TextTestKind,
     pub(crate) operand: StepId,
     pub(crate) text: Arc<str>,
-    /// The constant's length in code points.
-    pub(crate) size: u64,
+    /// A tenth of the constant's length.
+    pub(crate) units: u64,
     /// The same as an ordinary step, for operands that are no text.
     pub(crate) general: Step,
+}
+
+impl TextTest {
+    /// The answer for a text, and the charge.
+    #[inline(always)]
+    pub(crate) fn compare(&self, text: &str) -> (bool, u64) {
+        let wanted = &*self.text;
+        let units = tenth_of(text);
+        match self.kind {
+            TextTestKind::Equal => (text == wanted, units.min(self.units)),
+            TextTestKind::NotEqual => (text != wanted, units.min(self.units)),
+            TextTestKind::StartsWith => (text.starts_with(wanted), units),
+            TextTestKind::EndsWith => (text.ends_with(wanted), units),
+            TextTestKind::Contains => (text.contains(wanted), units * self.units),
+        }
+    }
 }
 
 /// The test of a text.
@@ -351,9 +371,11 @@ impl ConstSet {
             Value::Int(i) => self.ints.contains(i),
             Value::Uint(u) => self.uints.contains(u),
             Value::Double(d) => self.doubles.contains(d),
-            other => other.as_str().is_some_and(|text| {
-                self.texts.iter().any(|t| **t == *text) || self.index.contains(text)
-            }),
+            other => other.as_str().is_some_and(|text| self.contains_text(text)),
         }
+    }
+
+    pub(crate) fn contains_text(&self, text: &str) -> bool {
+        self.texts.iter().any(|t| **t == *text) || self.index.contains(text)
     }
 }

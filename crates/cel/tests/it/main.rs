@@ -8,6 +8,7 @@
 
 mod allocations;
 mod crd;
+mod direct;
 mod estimates;
 mod hostile;
 mod policies;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lockgate_api::access::{FixedAuthorizer, User};
-use lockgate_cel::admission::{Request, Variables, compile_expression};
+use lockgate_cel::admission::{Request, RequestVariable, Variables, compile_expression};
 use lockgate_cel::eval::{Limits, evaluate, evaluate_recorded};
 use lockgate_cel::ext::authorizer::AuthorizerValue;
 use lockgate_cel::value::{Error, Value};
@@ -95,7 +95,7 @@ fn json(text: &str) -> Json {
 /// The inputs the outcomes were recorded with.
 struct Inputs {
     pod: Json,
-    request: Json,
+    request: RequestVariable,
 }
 
 impl Inputs {
@@ -110,7 +110,12 @@ impl Inputs {
         ] {
             request[key] = value;
         }
-        Self { pod, request }
+        let variable = RequestVariable::new(Request::from_json(&request));
+        assert_eq!(variable.json(), &request);
+        Self {
+            pod,
+            request: variable,
+        }
     }
 
     fn variables(&self) -> Variables<'_> {
@@ -118,7 +123,7 @@ impl Inputs {
             Arc::new(User::default()),
             Arc::new(FixedAuthorizer::AllowAll),
         );
-        Variables::new(&self.request)
+        Variables::of(&self.request)
             .object(Some(&self.pod))
             .authorizer(allow, &Request::default())
     }
@@ -168,7 +173,7 @@ fn same_value(expected: &Json, found: &Json) -> bool {
         || (without_order(expected).is_some() && without_order(expected) == without_order(found))
 }
 
-fn run_case(case: &Json, inputs: &[Value<'_>], tally: &mut Tally) {
+fn run_case(case: &Json, variables: &Variables<'_>, tally: &mut Tally) {
     let expression = case["Expr"].as_str().unwrap();
     let refused = case.get("CompileError").and_then(Json::as_str);
     let compiled = compile_expression(expression).map_err(|error| error.to_string());
@@ -203,7 +208,13 @@ fn run_case(case: &Json, inputs: &[Value<'_>], tally: &mut Tally) {
             case["OutType"]
         )
     });
+    let inputs = variables.inputs();
     let outcome = evaluate(program, inputs, Limits::default());
+    // Recorded, nothing is left out of the machine.
+    let (recorded, _) = evaluate_recorded(program, inputs, Limits::default());
+    let same = outcome.cost == recorded.cost
+        && format!("{:?}", outcome.value) == format!("{:?}", recorded.value);
+    tally.record("the same in the machine", same, || expression.to_owned());
     compare_outcome(case, &outcome.value, tally);
     if case.get("Unstable").is_none() {
         tally.record("cost", case["Cost"].as_u64() == Some(outcome.cost), || {
@@ -253,7 +264,7 @@ fn run(path: &Path) {
     let variables = inputs.variables();
     let mut tally = Tally::default();
     for case in &cases {
-        run_case(case, variables.inputs(), &mut tally);
+        run_case(case, &variables, &mut tally);
     }
     tally.finish(&path.display().to_string());
 }
@@ -431,7 +442,7 @@ fn the_suite_of_the_language_itself() {
     let variables = inputs.variables();
     let mut tally = Tally::default();
     for case in tests.iter().filter_map(from_language_suite) {
-        run_case(&case, variables.inputs(), &mut tally);
+        run_case(&case, &variables, &mut tally);
     }
     tally.finish(&path.display().to_string());
 }
