@@ -10,6 +10,8 @@ use lockgate_admission::https::Redirects;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::kube_version::KubeVersion;
+use lockgate_go::quote::quote;
+use lockgate_go::url::Url;
 use lockgate_listener::Limits as ConnectionLimits;
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_plugins::in_tree::Gates;
@@ -111,6 +113,8 @@ pub struct ServiceAccounts {
     pub signing_key_file: Option<PathBuf>,
     /// Public keys, private keys or certificates that verify tokens; the signing key if there are none.
     pub key_files: Vec<PathBuf>,
+    /// The URI of the key set that OpenID discovery names; this server's own if there is none.
+    pub jwks_uri: Option<String>,
 }
 
 impl Default for ServiceAccounts {
@@ -120,6 +124,47 @@ impl Default for ServiceAccounts {
             api_audiences: Vec::new(),
             signing_key_file: None,
             key_files: Vec::new(),
+            jwks_uri: None,
+        }
+    }
+}
+
+impl ServiceAccounts {
+    /// Checks issuers and the URI of the key set.
+    ///
+    /// UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (Validate)
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (index, issuer) in self.issuers.iter().enumerate() {
+            let told = quote(issuer);
+            if issuer.contains(':')
+                && let Err(error) = Url::parse(issuer)
+            {
+                return Err(format!(
+                    "service-account-issuer {told} contained a ':' but was not a valid URL: {error}"
+                ));
+            }
+            if issuer.is_empty() {
+                return Err(String::from(
+                    "service-account-issuer should not be an empty string",
+                ));
+            }
+            if self.issuers.iter().take(index).any(|other| other == issuer) {
+                return Err(format!(
+                    "service-account-issuer {told} is already specified"
+                ));
+            }
+        }
+        let Some(uri) = &self.jwks_uri else {
+            return Ok(());
+        };
+        match Url::parse(uri) {
+            Err(error) => Err(format!(
+                "service-account-jwks-uri must be a valid URL: {error}"
+            )),
+            Ok(url) if url.scheme() != "https" => Err(format!(
+                "service-account-jwks-uri requires https scheme, parsed as: {uri}"
+            )),
+            Ok(_) => Ok(()),
         }
     }
 }

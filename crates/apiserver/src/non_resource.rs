@@ -1,6 +1,7 @@
 //! Paths outside the resources: discovery, version, health, metrics.
 
 mod documents;
+mod openid;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use crate::tasks::Tasks;
 use crate::version;
 
 pub(crate) use documents::Maker;
+pub(crate) use openid::Discovery;
 
 /// The check of the storage, by the name that probes know.
 const STORAGE: &str = "etcd";
@@ -115,6 +117,7 @@ pub(crate) type Parts = [(&'static str, Vec<&'static str>); 4];
 fn allows_head(snapshot: &Snapshot, segments: &[&str]) -> bool {
     match segments {
         ["version" | "api"] | ["api", _] => false,
+        [".well-known", "openid-configuration", ..] | ["openid", "v1", "jwks", ..] => false,
         ["apis", group, _] => {
             let mut resources = snapshot.resources().iter();
             !resources.any(|resource| resource.group() == *group && !resource.is_custom())
@@ -194,6 +197,8 @@ pub(crate) struct NonResource {
     pub(crate) address: String,
     pub(crate) parts: Parts,
     pub(crate) maker: Maker,
+    /// None where tokens cannot be verified by the URL of their issuer.
+    pub(crate) discovery: Option<Discovery>,
     pub(crate) tasks: Tasks,
 }
 
@@ -258,6 +263,10 @@ impl NonResource {
                 }
                 _ => {}
             }
+        }
+        let discovery = self.discovery.as_ref();
+        if let Some(response) = discovery.and_then(|it| it.serve(&strings, headers)) {
+            return response;
         }
         match strings.as_slice() {
             [] => document(&json!({"paths": self.paths()}), pretty),
@@ -352,6 +361,9 @@ impl NonResource {
         ]
         .map(String::from)
         .to_vec();
+        if self.discovery.is_some() {
+            paths.extend([openid::CONFIGURATION, openid::KEYS].map(String::from));
+        }
         for (check, of) in CHECKS {
             paths.extend(of.iter().map(|name| format!("/{name}/{check}")));
         }

@@ -38,6 +38,7 @@ mod kubectl;
 mod metrics;
 mod namespaces;
 mod on_etcd;
+mod openid;
 mod policy_params;
 mod policy_status;
 mod quotas;

@@ -15,8 +15,8 @@ use lockgate_admission::order::ORDER;
 use lockgate_admission::plugin::Admission;
 use lockgate_apiserver::{
     AdmissionConsistency, AuthorizationMode, ConnectionLimits, Controllers, FeatureGates,
-    KubeVersion, Observer, RequestHeaders, Running, ServiceMapping, ServingFiles, Settings,
-    SharedCertificates, StartError, WorkloadSettings, private_file, store_options,
+    KubeVersion, Observer, RequestHeaders, Running, ServiceAccounts, ServiceMapping, ServingFiles,
+    Settings, SharedCertificates, StartError, WorkloadSettings, private_file, store_options,
 };
 use lockgate_offline::capture::Record;
 use lockgate_plugins::DefaultTolerationSeconds;
@@ -176,6 +176,8 @@ pub struct ServeArgs {
     /// Static bearer tokens, one `token,user,uid,"group1,group2"` per line
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
+    #[command(flatten)]
+    service_accounts: ServiceAccountArgs,
     /// Allow anonymous requests as system:anonymous
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     anonymous_auth: bool,
@@ -297,6 +299,44 @@ pub struct ServeArgs {
     kubeconfig_out: Option<PathBuf>,
     #[command(flatten)]
     logging: LogArgs,
+}
+
+/// Tokens of service accounts, and their OpenID discovery.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Service accounts")]
+struct ServiceAccountArgs {
+    /// Issuer of service account tokens; further ones are accepted. OpenID discovery needs an https URL
+    /// [default: https://kubernetes.default.svc.cluster.local]
+    #[arg(long, value_name = "URL")]
+    service_account_issuer: Vec<String>,
+    /// URI of the key set in /.well-known/openid-configuration [default: /openid/v1/jwks of this server]
+    #[arg(long, value_name = "URL")]
+    service_account_jwks_uri: Option<String>,
+    /// Key that signs service account tokens [default: `sa.key` in --cert-dir, or generated]
+    #[arg(long, value_name = "FILE")]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// Public or private keys that verify service account tokens [default: the signing key]
+    #[arg(long, value_name = "FILE")]
+    service_account_key_file: Vec<PathBuf>,
+    /// Audiences of the server [default: the issuers]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    api_audiences: Vec<String>,
+}
+
+impl ServiceAccountArgs {
+    fn settings(&self) -> ServiceAccounts {
+        let mut accounts = ServiceAccounts {
+            api_audiences: self.api_audiences.clone(),
+            signing_key_file: self.service_account_signing_key_file.clone(),
+            key_files: self.service_account_key_file.clone(),
+            jwks_uri: self.service_account_jwks_uri.clone(),
+            ..ServiceAccounts::default()
+        };
+        if !self.service_account_issuer.is_empty() {
+            accounts.issuers = self.service_account_issuer.clone();
+        }
+        accounts
+    }
 }
 
 /// A part of a cluster that can be simulated.
@@ -616,6 +656,7 @@ impl ServeArgs {
             serving_files: files(&self.tls_cert_file, &self.tls_private_key_file),
             extra_hosts: self.tls_san.clone(),
             token_auth_file: self.token_auth_file.clone(),
+            service_accounts: self.service_accounts.settings(),
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {
                 Authorization::Rbac => AuthorizationMode::Rbac,

@@ -58,6 +58,7 @@ const USED: &[&str] = &[
     "request-timeout",
     "secure-port",
     "service-account-issuer",
+    "service-account-jwks-uri",
     "service-account-key-file",
     "service-account-signing-key-file",
     "service-cluster-ip-range",
@@ -323,6 +324,9 @@ fn service_accounts(flags: &Flags) -> ServiceAccounts {
     let mut accounts = ServiceAccounts {
         api_audiences: flags.all("api-audiences").to_vec(),
         signing_key_file: path(flags, "service-account-signing-key-file"),
+        jwks_uri: flags
+            .non_empty("service-account-jwks-uri")
+            .map(str::to_owned),
         key_files: flags
             .all("service-account-key-file")
             .iter()
@@ -498,7 +502,8 @@ mod tests {
             "--allow-privileged=true --authorization-mode=RBAC --bind-address=127.0.0.1 --cert-dir={dir} \
              --client-ca-file={dir}/ca.crt --disable-admission-plugins=ServiceAccount \
              --etcd-servers=http://127.0.0.1:2379 --secure-port=4711 \
-             --service-account-issuer=https://127.0.0.1:4711/ --service-account-key-file={dir}/sa-signer.crt \
+             --service-account-issuer=https://127.0.0.1:4711/ --service-account-jwks-uri=https://keys/set \
+             --service-account-key-file={dir}/sa-signer.crt \
              --service-account-signing-key-file={dir}/sa-signer.key --service-cluster-ip-range=10.0.0.0/24"
         ))
         .unwrap();
@@ -506,6 +511,8 @@ mod tests {
         assert_eq!(found.authorization_mode, AuthorizationMode::Rbac);
         assert_eq!(found.disable_plugins, ["ServiceAccount"]);
         assert_eq!(found.service_accounts.issuers, ["https://127.0.0.1:4711/"]);
+        let jwks_uri = found.service_accounts.jwks_uri.as_deref();
+        assert_eq!(jwks_uri, Some("https://keys/set"));
         assert_eq!(
             found.service_range,
             ServiceRange::parse("10.0.0.0/24").unwrap()
