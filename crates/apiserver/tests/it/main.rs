@@ -39,6 +39,7 @@ mod metrics;
 mod namespaces;
 mod on_etcd;
 mod openid;
+mod part_metadata;
 mod policy_params;
 mod policy_status;
 mod quotas;
