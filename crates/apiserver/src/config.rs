@@ -178,6 +178,8 @@ pub struct FeatureGates {
     pub match_conditions: bool,
     /// `ManifestBasedAdmissionControlConfig`: webhooks may be configured by files.
     pub static_manifests: bool,
+    /// `ConstrainedImpersonation`: the right to impersonate may be one for some requests.
+    pub constrained_impersonation: bool,
     /// `--allow-http-webhooks=localhost`, which upstream does not have: URLs of webhooks may be plain HTTP to
     /// loopback hosts. It decides what may be stored, as the gates do, so it is carried with them.
     pub http_on_loopback: bool,
@@ -193,9 +195,10 @@ impl Default for FeatureGates {
 
 impl FeatureGates {
     /// The names of all gates.
-    pub const NAMES: [&'static str; 7] = [
+    pub const NAMES: [&'static str; 8] = [
         "AdmissionWebhookMatchConditions",
         "ClusterTrustBundle",
+        "ConstrainedImpersonation",
         "GangScheduling",
         "GenericWorkload",
         "ManifestBasedAdmissionControlConfig",
@@ -206,7 +209,8 @@ impl FeatureGates {
     /// The gates that newer versions brought, with the first that has them.
     ///
     /// UPSTREAM: kubernetes_feature_enabled of kube-apiserver v1.36.4 with --emulated-version=1.33, 1.34 and 1.35
-    const SINCE: [(&'static str, KubeVersion); 5] = [
+    const SINCE: [(&'static str, KubeVersion); 6] = [
+        ("ConstrainedImpersonation", KubeVersion::V1_35),
         ("GangScheduling", KubeVersion::V1_35),
         ("GenericWorkload", KubeVersion::V1_35),
         ("ManifestBasedAdmissionControlConfig", KubeVersion::V1_36),
@@ -222,6 +226,8 @@ impl FeatureGates {
             match_conditions: true,
             // Beta, and on, since 1.37.
             static_manifests: kube_version >= KubeVersion::V1_37,
+            // Beta, and on, since 1.36.
+            constrained_impersonation: kube_version >= KubeVersion::V1_36,
             http_on_loopback: false,
             plugins: Gates::default(),
         }
@@ -242,6 +248,7 @@ impl FeatureGates {
         match name {
             "AdmissionWebhookMatchConditions" => self.match_conditions,
             "ClusterTrustBundle" => self.plugins.cluster_trust_bundle,
+            "ConstrainedImpersonation" => self.constrained_impersonation,
             "GangScheduling" => self.plugins.gang_scheduling,
             "GenericWorkload" => self.plugins.generic_workload,
             "ManifestBasedAdmissionControlConfig" => self.static_manifests,
@@ -256,6 +263,7 @@ impl FeatureGates {
         match name {
             "AdmissionWebhookMatchConditions" => self.match_conditions = on,
             "ClusterTrustBundle" => self.plugins.cluster_trust_bundle = on,
+            "ConstrainedImpersonation" => self.constrained_impersonation = on,
             "GangScheduling" => self.plugins.gang_scheduling = on,
             "GenericWorkload" => self.plugins.generic_workload = on,
             "ManifestBasedAdmissionControlConfig" => self.static_manifests = on,

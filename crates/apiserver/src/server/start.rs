@@ -38,6 +38,7 @@ use crate::allocate::Addresses;
 use crate::apply::{Applied, ApplyError};
 use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
+use crate::authn::impersonation::Impersonator;
 use crate::authn::keys::{SigningKey, verifying_keys};
 use crate::authn::service_account::Signer;
 use crate::authn::tokens::{TokenFileError, Tokens};
@@ -628,6 +629,7 @@ fn build(
         writer,
         aggregator,
         authenticator,
+        impersonator: Impersonator::new(settings.feature_gates.constrained_impersonation),
         authorizer,
         registry,
         signer,

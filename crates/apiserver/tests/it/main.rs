@@ -31,6 +31,7 @@ mod hostile_identity;
 mod hostile_model;
 mod hostile_tokens;
 mod hostile_work;
+mod impersonation;
 mod introspection;
 mod kube_rs;
 mod kube_versions;
