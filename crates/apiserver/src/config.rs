@@ -1,5 +1,6 @@
 //! All settings, with their defaults and the reason for each.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -566,6 +567,9 @@ pub struct Settings {
     pub tokens: Vec<(String, UserInfo)>,
     /// The tokens of service accounts.
     pub service_accounts: ServiceAccounts,
+    /// The flags of the program by their names, for `/flagz`. They hold no secrets: whoever may read metrics
+    /// may read them. None, and there is no such page.
+    pub flags: Option<BTreeMap<String, String>>,
     /// Allow anonymous requests as `system:anonymous`. On, since probes are anonymous.
     pub anonymous_auth: bool,
     /// The authorization mode.
@@ -649,6 +653,7 @@ impl Default for Settings {
             token_auth_file: None,
             tokens: Vec::new(),
             service_accounts: ServiceAccounts::default(),
+            flags: None,
             anonymous_auth: true,
             authorization_mode: AuthorizationMode::Rbac,
             max_requests_inflight: 400,

@@ -34,7 +34,7 @@ use crate::access_reviews::Reviewer;
 use crate::aggregation::{Aggregator, Forward, Remote, forward};
 use crate::audit::{Audit, Event};
 use crate::authn::Authenticator;
-use crate::authn::impersonation::{Action, Impersonated, Impersonator};
+use crate::authn::impersonation::{Action, Impersonated, Impersonator, is_asked};
 use crate::authn::service_account::Signer;
 use crate::authz::rbac::MASTERS;
 use crate::authz::{self, Asked, Authorized};
@@ -601,6 +601,9 @@ impl Received {
             .await?;
         event.user(&user);
         event.receive();
+        if !is_asked(headers) {
+            return Ok(user);
+        }
         // What is asked is put to the authorizer as it will be again, for the impersonated user.
         let (name, lower);
         let action = match info {

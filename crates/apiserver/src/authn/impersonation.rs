@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, HeaderValue};
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
@@ -164,7 +164,7 @@ impl Impersonator {
         Err(refused.unwrap_or_else(|| forbidden("", "", "", "all impersonation modes failed")))
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Mode>> {
+    fn last(&self) -> MutexGuard<'_, HashMap<u64, Mode>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -178,6 +178,12 @@ impl Impersonator {
         }
         last.insert(key, mode);
     }
+}
+
+/// Returns true if a request may ask for somebody else. Most do not, and need no more than this look.
+pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
+    let mut names = headers.keys();
+    names.any(|name| name.as_str().starts_with("impersonate-"))
 }
 
 /// The user that the headers of a request ask for.

@@ -61,7 +61,7 @@ use crate::http::tls::{self, FRONT_PROXY_CLIENT, FrontProxy, Identity, TlsError}
 use crate::in_order::InOrder;
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::non_resource::{Discovery, Maker, NonResource, Parts};
+use crate::non_resource::{Discovery, Maker, NonResource, Parts, Started};
 use crate::persist::effects::Effects;
 use crate::persist::{Shared, Storage};
 use crate::pipeline::Pipeline;
@@ -624,6 +624,9 @@ fn build(
             parts,
             maker: Maker::default(),
             discovery,
+            health_checks: Default::default(),
+            started: Started::now(),
+            flags: settings.flags,
             tasks: tasks.clone(),
         },
         writer,

@@ -55,3 +55,4 @@ mod support;
 mod versions;
 mod volumes;
 mod writes;
+mod zpages;

@@ -2,6 +2,7 @@
 
 mod console;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -299,6 +300,9 @@ pub struct ServeArgs {
     kubeconfig_out: Option<PathBuf>,
     #[command(flatten)]
     logging: LogArgs,
+    /// The flags and their values, defaults included, for `/flagz`.
+    #[arg(skip)]
+    flags: BTreeMap<String, String>,
 }
 
 /// Tokens of service accounts, and their OpenID discovery.
@@ -560,6 +564,20 @@ impl PluginSwitches<'_> {
 }
 
 impl ServeArgs {
+    /// Keeps what the flags were parsed from.
+    pub(crate) fn tell_flags(&mut self, command: &clap::Command, matches: &clap::ArgMatches) {
+        for argument in command.get_arguments() {
+            let Some(name) = argument.get_long() else {
+                continue;
+            };
+            let values = matches.try_get_raw(argument.get_id().as_str());
+            let values = values.ok().flatten().into_iter().flatten();
+            let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+            let told = without_credentials(&values.join(","));
+            self.flags.insert(name.to_owned(), told);
+        }
+    }
+
     fn plugins(&self) -> PluginSwitches<'_> {
         PluginSwitches {
             enable: &self.enable_admission_plugins,
@@ -657,6 +675,7 @@ impl ServeArgs {
             extra_hosts: self.tls_san.clone(),
             token_auth_file: self.token_auth_file.clone(),
             service_accounts: self.service_accounts.settings(),
+            flags: (!self.flags.is_empty()).then(|| self.flags.clone()),
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {
                 Authorization::Rbac => AuthorizationMode::Rbac,
@@ -701,6 +720,24 @@ impl ServeArgs {
             ..Settings::default()
         }
     }
+}
+
+/// The value of a flag with the user and the password of each URL in it replaced by a word.
+pub(super) fn without_credentials(value: &str) -> String {
+    let told = value.split(',').map(|part| {
+        let Some((scheme, rest)) = part.split_once("://") else {
+            return part.to_owned();
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        match rest.get(..end).and_then(|host| host.rfind('@')) {
+            Some(at) => {
+                let host = rest.get(at..).unwrap_or_default();
+                format!("{scheme}://CLASSIFIED{host}")
+            }
+            None => part.to_owned(),
+        }
+    });
+    told.collect::<Vec<_>>().join(",")
 }
 
 /// A certificate and its key, where both are named.
@@ -983,6 +1020,37 @@ mod tests {
         assert_eq!(read("-*,namespace-controller"), alone);
         let error = "nodes".parse::<Controller>().unwrap_err();
         assert!(error.starts_with("unknown controller `nodes`; known controllers: clusterrole"));
+    }
+
+    #[test]
+    fn tells_flags_without_credentials() {
+        use clap::{Args as _, FromArgMatches as _};
+        let mut command = ServeArgs::augment_args(clap::Command::new("serve"));
+        let line = "serve --etcd-servers http://root:hunter2@etcd:2379,http://b --secure-port 0 \
+                    --service-account-issuer https://a --service-account-issuer https://b";
+        let matches = command
+            .try_get_matches_from_mut(line.split_whitespace())
+            .unwrap();
+        let mut args = ServeArgs::from_arg_matches(&matches).unwrap();
+        args.tell_flags(&command, &matches);
+        let told = args.settings().flags.unwrap();
+        for (name, want) in [
+            ("etcd-servers", "http://CLASSIFIED@etcd:2379,http://b"),
+            ("secure-port", "0"),
+            ("bind-address", "127.0.0.1"),
+            ("service-account-issuer", "https://a,https://b"),
+            ("data-dir", ""),
+            ("anonymous-auth", "true"),
+        ] {
+            assert_eq!(told.get(name).map(String::as_str), Some(want), "{name}");
+        }
+        for (value, want) in [
+            ("https://u:p@q@host/a@b", "https://CLASSIFIED@host/a@b"),
+            ("https://host/a@b", "https://host/a@b"),
+            ("a@b", "a@b"),
+        ] {
+            assert_eq!(without_credentials(value), want);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The entry `kube-apiserver`: kube-apiserver's command line, on this server.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +19,9 @@ use lockgate_store::MemoryStore;
 use super::flags::{Flags, Kind};
 use super::kube_apiserver_flags::FLAGS;
 use super::parent;
-use crate::commands::serve::{PluginSwitches, explain, start_logging, told_to_stop};
+use crate::commands::serve::{
+    PluginSwitches, explain, start_logging, told_to_stop, without_credentials,
+};
 use crate::commands::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::logging::LogArgs;
@@ -217,6 +220,7 @@ fn settings(flags: &Flags) -> Result<Settings, CommandError> {
         client_ca_file: path(flags, "client-ca-file"),
         token_auth_file: path(flags, "token-auth-file"),
         service_accounts: service_accounts(flags),
+        flags: Some(told(flags)),
         anonymous_auth: flags.is_on("anonymous-auth").unwrap_or(true),
         authorization_mode: authorization_mode(flags)?,
         // Without a log there is nothing that a policy would decide about.
@@ -318,6 +322,15 @@ fn serving_files(flags: &Flags, bind_address: IpAddr) -> Result<ServingFiles, Co
     write(&files.key, &pair.key_pem)?;
     write(&files.certificate, &pair.certificate_pem)?;
     Ok(files)
+}
+
+/// The flags that were given, for `/flagz`.
+fn told(flags: &Flags) -> BTreeMap<String, String> {
+    let told = flags.names().map(|name| {
+        let value = without_credentials(&flags.all(name).join(","));
+        (name.to_owned(), value)
+    });
+    told.collect()
 }
 
 fn service_accounts(flags: &Flags) -> ServiceAccounts {
