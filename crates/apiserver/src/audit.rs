@@ -206,13 +206,17 @@ impl Event {
         }
     }
 
-    /// Records the impersonated user.
-    pub(crate) fn impersonated(&mut self, user: &UserInfo) {
+    /// Records the impersonated user, and the verb of constrained impersonation that allowed it.
+    pub(crate) fn impersonated(&mut self, user: &UserInfo, constraint: Option<&str>) {
         if let Some(open) = &mut self.0 {
             open.set(
                 "impersonatedUser",
                 serde_json::to_value(user).unwrap_or_default(),
             );
+            if let Some(verb) = constraint {
+                let told = json!({"impersonationConstraint": verb});
+                open.set("authenticationMetadata", told);
+            }
         }
     }
 

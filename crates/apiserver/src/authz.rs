@@ -45,11 +45,17 @@ pub(crate) fn lend<T>(info: &mut UserInfo, ask: impl FnOnce(&User) -> T) -> T {
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/errors.go
 pub(crate) fn denied(user: &str, request: &AccessRequest<'_>, reason: &str) -> String {
-    let what = cannot(user, request);
+    let what = without_markup(&cannot(user, request));
     if reason.is_empty() {
         return what;
     }
     format!("{what}: {reason}")
+}
+
+/// The text with what would be HTML escaped, except for quotes.
+fn without_markup(text: &str) -> String {
+    let text = text.replace('&', "&amp;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn cannot(user: &str, request: &AccessRequest<'_>) -> String {

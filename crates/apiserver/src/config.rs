@@ -1,5 +1,6 @@
 //! All settings, with their defaults and the reason for each.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -10,6 +11,8 @@ use lockgate_admission::https::Redirects;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_api::admission::UserInfo;
 use lockgate_api::kube_version::KubeVersion;
+use lockgate_go::quote::quote;
+use lockgate_go::url::Url;
 use lockgate_listener::Limits as ConnectionLimits;
 use lockgate_plugins::DefaultTolerationSeconds;
 use lockgate_plugins::in_tree::Gates;
@@ -111,6 +114,8 @@ pub struct ServiceAccounts {
     pub signing_key_file: Option<PathBuf>,
     /// Public keys, private keys or certificates that verify tokens; the signing key if there are none.
     pub key_files: Vec<PathBuf>,
+    /// The URI of the key set that OpenID discovery names; this server's own if there is none.
+    pub jwks_uri: Option<String>,
 }
 
 impl Default for ServiceAccounts {
@@ -120,6 +125,47 @@ impl Default for ServiceAccounts {
             api_audiences: Vec::new(),
             signing_key_file: None,
             key_files: Vec::new(),
+            jwks_uri: None,
+        }
+    }
+}
+
+impl ServiceAccounts {
+    /// Checks issuers and the URI of the key set.
+    ///
+    /// UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (Validate)
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (index, issuer) in self.issuers.iter().enumerate() {
+            let told = quote(issuer);
+            if issuer.contains(':')
+                && let Err(error) = Url::parse(issuer)
+            {
+                return Err(format!(
+                    "service-account-issuer {told} contained a ':' but was not a valid URL: {error}"
+                ));
+            }
+            if issuer.is_empty() {
+                return Err(String::from(
+                    "service-account-issuer should not be an empty string",
+                ));
+            }
+            if self.issuers.iter().take(index).any(|other| other == issuer) {
+                return Err(format!(
+                    "service-account-issuer {told} is already specified"
+                ));
+            }
+        }
+        let Some(uri) = &self.jwks_uri else {
+            return Ok(());
+        };
+        match Url::parse(uri) {
+            Err(error) => Err(format!(
+                "service-account-jwks-uri must be a valid URL: {error}"
+            )),
+            Ok(url) if url.scheme() != "https" => Err(format!(
+                "service-account-jwks-uri requires https scheme, parsed as: {uri}"
+            )),
+            Ok(_) => Ok(()),
         }
     }
 }
@@ -133,6 +179,8 @@ pub struct FeatureGates {
     pub match_conditions: bool,
     /// `ManifestBasedAdmissionControlConfig`: webhooks may be configured by files.
     pub static_manifests: bool,
+    /// `ConstrainedImpersonation`: the right to impersonate may be one for some requests.
+    pub constrained_impersonation: bool,
     /// `--allow-http-webhooks=localhost`, which upstream does not have: URLs of webhooks may be plain HTTP to
     /// loopback hosts. It decides what may be stored, as the gates do, so it is carried with them.
     pub http_on_loopback: bool,
@@ -148,9 +196,10 @@ impl Default for FeatureGates {
 
 impl FeatureGates {
     /// The names of all gates.
-    pub const NAMES: [&'static str; 7] = [
+    pub const NAMES: [&'static str; 8] = [
         "AdmissionWebhookMatchConditions",
         "ClusterTrustBundle",
+        "ConstrainedImpersonation",
         "GangScheduling",
         "GenericWorkload",
         "ManifestBasedAdmissionControlConfig",
@@ -161,7 +210,8 @@ impl FeatureGates {
     /// The gates that newer versions brought, with the first that has them.
     ///
     /// UPSTREAM: kubernetes_feature_enabled of kube-apiserver v1.36.4 with --emulated-version=1.33, 1.34 and 1.35
-    const SINCE: [(&'static str, KubeVersion); 5] = [
+    const SINCE: [(&'static str, KubeVersion); 6] = [
+        ("ConstrainedImpersonation", KubeVersion::V1_35),
         ("GangScheduling", KubeVersion::V1_35),
         ("GenericWorkload", KubeVersion::V1_35),
         ("ManifestBasedAdmissionControlConfig", KubeVersion::V1_36),
@@ -177,6 +227,8 @@ impl FeatureGates {
             match_conditions: true,
             // Beta, and on, since 1.37.
             static_manifests: kube_version >= KubeVersion::V1_37,
+            // Beta, and on, since 1.36.
+            constrained_impersonation: kube_version >= KubeVersion::V1_36,
             http_on_loopback: false,
             plugins: Gates::default(),
         }
@@ -197,6 +249,7 @@ impl FeatureGates {
         match name {
             "AdmissionWebhookMatchConditions" => self.match_conditions,
             "ClusterTrustBundle" => self.plugins.cluster_trust_bundle,
+            "ConstrainedImpersonation" => self.constrained_impersonation,
             "GangScheduling" => self.plugins.gang_scheduling,
             "GenericWorkload" => self.plugins.generic_workload,
             "ManifestBasedAdmissionControlConfig" => self.static_manifests,
@@ -211,6 +264,7 @@ impl FeatureGates {
         match name {
             "AdmissionWebhookMatchConditions" => self.match_conditions = on,
             "ClusterTrustBundle" => self.plugins.cluster_trust_bundle = on,
+            "ConstrainedImpersonation" => self.constrained_impersonation = on,
             "GangScheduling" => self.plugins.gang_scheduling = on,
             "GenericWorkload" => self.plugins.generic_workload = on,
             "ManifestBasedAdmissionControlConfig" => self.static_manifests = on,
@@ -513,6 +567,9 @@ pub struct Settings {
     pub tokens: Vec<(String, UserInfo)>,
     /// The tokens of service accounts.
     pub service_accounts: ServiceAccounts,
+    /// The flags of the program by their names, for `/flagz`. They hold no secrets: whoever may read metrics
+    /// may read them. None, and there is no such page.
+    pub flags: Option<BTreeMap<String, String>>,
     /// Allow anonymous requests as `system:anonymous`. On, since probes are anonymous.
     pub anonymous_auth: bool,
     /// The authorization mode.
@@ -596,6 +653,7 @@ impl Default for Settings {
             token_auth_file: None,
             tokens: Vec::new(),
             service_accounts: ServiceAccounts::default(),
+            flags: None,
             anonymous_auth: true,
             authorization_mode: AuthorizationMode::Rbac,
             max_requests_inflight: 400,

@@ -35,7 +35,7 @@ use crate::config;
 use crate::decode::options::WriteOptions;
 use crate::write::Writer;
 
-pub(crate) use replica::Replica;
+pub(crate) use replica::{Replica, reachable};
 pub(crate) use run::start;
 pub(crate) use workloads::simulate;
 

@@ -257,6 +257,18 @@ pub(crate) fn unrouted_media_type() -> Failure {
     )
 }
 
+/// 406 of a path that has one form.
+///
+/// UPSTREAM: go-restful jsr311.go (detectRoute)
+pub(crate) fn unrouted_accept(available: &str) -> Failure {
+    failure(
+        406,
+        "NotAcceptable",
+        format!("406: Not Acceptable\n\nAvailable representations: {available}"),
+        Some(StatusDetails::default()),
+    )
+}
+
 /// 405 of a method that custom resources do not have.
 pub(crate) fn method_not_supported(group: &str, plural: &str, verb: &str) -> Failure {
     let name = format!("{plural}.{group}");

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method};
-use lockgate_api::access::FixedAuthorizer;
+use lockgate_api::access::{AccessObject, FixedAuthorizer};
 use lockgate_api::admission::UserInfo;
 use lockgate_kinds::flow_control as suggested;
 use lockgate_store::{MemoryStore, Store as _};
 use serde_json::{Value, json};
 
+use crate::authn::impersonation::{Action, Impersonator};
 use crate::authn::service_account::{Claims, Signer};
 use crate::authn::tokens::Tokens;
-use crate::authn::{ANONYMOUS, Authenticator, impersonation};
+use crate::authn::{ANONYMOUS, Authenticator};
 use crate::encoding;
 use crate::flow_control::{Asked, FlowControl};
 use crate::http::listen::Peer;
@@ -96,8 +97,17 @@ pub fn impersonate(headers: &HeaderMap, may: bool) -> Result<Option<UserInfo>, i
         true => FixedAuthorizer::AllowAll,
         false => FixedAuthorizer::DenyAll,
     };
-    impersonation::impersonate(&UserInfo::default(), headers, &authorizer)
-        .map_err(|failure| failure.0.code)
+    let action = Action {
+        verb: "get",
+        object: AccessObject::Path("/"),
+    };
+    let impersonator = Impersonator::new(true);
+    let caller = UserInfo::default();
+    let impersonated = impersonator.impersonate(&caller, headers, &authorizer, &action);
+    match impersonated {
+        Ok(impersonated) => Ok(impersonated.map(|it| it.user)),
+        Err(failure) => Err(failure.0.code),
+    }
 }
 
 /// Authenticates with tokens. There is an account, `robot` in `shop` with the uid `7`, a pod `web`

@@ -125,6 +125,12 @@ pub(crate) fn has_readable_managed_fields(object: &Value) -> bool {
     list.is_none_or(|list| list.is_null() || are_entries(list))
 }
 
+/// True if the list of managed fields is there, and empty.
+pub(crate) fn has_empty_managed_fields(object: &Value) -> bool {
+    let list = of(object).and_then(|metadata| metadata.get("managedFields"));
+    list.and_then(Value::as_array).is_some_and(Vec::is_empty)
+}
+
 /// True for a list of objects whose members are of the types that entries have.
 fn are_entries(list: &Value) -> bool {
     let texts = [
@@ -269,14 +275,11 @@ pub(crate) fn drop_duplicate_owner_references(
         .iter()
         .map(|owner| seen.insert(identity(owner)))
         .collect();
-    let mut named = HashSet::new();
-    let mut twice: Vec<String> = Vec::new();
-    for (owner, _) in owners.iter().zip(&is_new).filter(|(_, is_new)| !**is_new) {
-        let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default();
-        if named.insert(uid) {
-            twice.push(uid.to_owned());
-        }
-    }
+    // Once for each that is dropped.
+    let dropped = owners.iter().zip(&is_new).filter(|(_, is_new)| !**is_new);
+    let twice: Vec<&str> = dropped
+        .map(|(owner, _)| owner.get("uid").and_then(Value::as_str).unwrap_or_default())
+        .collect();
     if twice.is_empty() {
         return None;
     }
@@ -286,18 +289,19 @@ pub(crate) fn drop_duplicate_owner_references(
         .filter(|(_, is_new)| *is_new)
         .map(|(owner, _)| owner.clone())
         .collect();
-    set(object, "ownerReferences", kept);
     let when = if after_admission {
         " after mutating admission happens"
     } else {
         ""
     };
-    Some(format!(
+    let warning = format!(
         ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner \
          references in 1.20+, and may reject such requests as early as 1.24; please fix your \
          requests; duplicate UID(s) observed: {}",
         twice.join(", ")
-    ))
+    );
+    set(object, "ownerReferences", kept);
+    Some(warning)
 }
 
 /// The identity of an owner reference: all of its fields.

@@ -7,6 +7,7 @@
 //! UPSTREAM: apiserver pkg/endpoints/metrics/metrics.go
 
 pub(crate) mod process;
+pub(crate) mod slis;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,7 +1,10 @@
 //! Paths outside the resources: discovery, version, health, metrics.
 
 mod documents;
+mod openid;
+mod zpages;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,6 +22,7 @@ use crate::flow_control::FlowControl;
 use crate::http::body::{Body, Pieces, Response};
 use crate::http::negotiate::Wanted;
 use crate::http::query::Query;
+use crate::metrics::slis::HealthChecks;
 use crate::metrics::{Requests, process};
 use crate::persist::Storage;
 use crate::registry::{Registry, Snapshot, discovery};
@@ -27,6 +31,11 @@ use crate::tasks::Tasks;
 use crate::version;
 
 pub(crate) use documents::Maker;
+pub(crate) use openid::Discovery;
+pub(crate) use zpages::Started;
+
+/// The text format of Prometheus.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The check of the storage, by the name that probes know.
 const STORAGE: &str = "etcd";
@@ -115,6 +124,7 @@ pub(crate) type Parts = [(&'static str, Vec<&'static str>); 4];
 fn allows_head(snapshot: &Snapshot, segments: &[&str]) -> bool {
     match segments {
         ["version" | "api"] | ["api", _] => false,
+        [".well-known", "openid-configuration", ..] | ["openid", "v1", "jwks", ..] => false,
         ["apis", group, _] => {
             let mut resources = snapshot.resources().iter();
             !resources.any(|resource| resource.group() == *group && !resource.is_custom())
@@ -194,6 +204,12 @@ pub(crate) struct NonResource {
     pub(crate) address: String,
     pub(crate) parts: Parts,
     pub(crate) maker: Maker,
+    /// None where tokens cannot be verified by the URL of their issuer.
+    pub(crate) discovery: Option<Discovery>,
+    pub(crate) health_checks: HealthChecks,
+    pub(crate) started: Started,
+    /// The flags of the program, if it has told them.
+    pub(crate) flags: Option<BTreeMap<String, String>>,
     pub(crate) tasks: Tasks,
 }
 
@@ -259,6 +275,10 @@ impl NonResource {
                 _ => {}
             }
         }
+        let discovery = self.discovery.as_ref();
+        if let Some(response) = discovery.and_then(|it| it.serve(&strings, headers)) {
+            return response;
+        }
         match strings.as_slice() {
             [] => document(&json!({"paths": self.paths()}), pretty),
             ["api"] => documents::aggregated(&snapshot, true, headers)
@@ -299,17 +319,26 @@ impl NonResource {
                     _ => plain_text(200, "ok"),
                 }
             }
-            ["metrics"] => with_type(
-                200,
-                self.metrics(&snapshot).await,
-                "text/plain; version=0.0.4; charset=utf-8",
-            ),
+            ["metrics"] => with_type(200, self.metrics(&snapshot).await, METRICS),
+            ["metrics", "slis"] => with_type(200, self.health_checks.render(), METRICS),
+            ["statusz"] if self.has_zpages() => {
+                let version = self.registry.version();
+                zpages::statusz(&self.started, version, &self.paths(), headers, query)
+            }
+            ["flagz"] if self.has_zpages() => match &self.flags {
+                Some(flags) => zpages::flagz(flags, headers, query),
+                None => page_not_found(),
+            },
             ["lockgate", "snapshot"] => match self.storage.store().snapshot().await {
                 Ok(snapshot) => snapshot_of(snapshot),
                 Err(error) => failed(&read_failed(error, 0), Wanted::PLAIN.encoding),
             },
             _ => page_not_found(),
         }
+    }
+
+    fn has_zpages(&self) -> bool {
+        self.registry.version() >= zpages::SINCE
     }
 
     /// The enabled parts, for programs.
@@ -345,6 +374,7 @@ impl NonResource {
             "/healthz",
             "/livez",
             "/metrics",
+            "/metrics/slis",
             "/openapi/v2",
             "/openapi/v3",
             "/readyz",
@@ -352,6 +382,13 @@ impl NonResource {
         ]
         .map(String::from)
         .to_vec();
+        if self.has_zpages() {
+            paths.push(String::from("/statusz"));
+            paths.extend(self.flags.is_some().then(|| String::from("/flagz")));
+        }
+        if self.discovery.is_some() {
+            paths.extend([openid::CONFIGURATION, openid::KEYS].map(String::from));
+        }
         for (check, of) in CHECKS {
             paths.extend(of.iter().map(|name| format!("/{name}/{check}")));
         }
@@ -387,9 +424,11 @@ impl NonResource {
                 || *check == SHUTDOWN && self.tasks.is_draining()
             {
                 failed = true;
+                self.health_checks.observe(check, name, false);
                 // Anybody may ask; the check itself says why to those who may know.
                 format!("[-]{check} failed: reason withheld\n")
             } else {
+                self.health_checks.observe(check, name, true);
                 format!("[+]{check} ok\n")
             };
             text.push_str(&line);

@@ -33,8 +33,9 @@ use tracing::Instrument as _;
 use crate::access_reviews::Reviewer;
 use crate::aggregation::{Aggregator, Forward, Remote, forward};
 use crate::audit::{Audit, Event};
+use crate::authn::Authenticator;
+use crate::authn::impersonation::{Action, Impersonated, Impersonator, is_asked};
 use crate::authn::service_account::Signer;
-use crate::authn::{Authenticator, impersonation};
 use crate::authz::rbac::MASTERS;
 use crate::authz::{self, Asked, Authorized};
 use crate::config::AdmissionConsistency;
@@ -83,6 +84,7 @@ const TRACEPARENT: &str = "traceparent";
 pub(crate) struct Pipeline {
     pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) impersonator: Impersonator,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) writer: Arc<Writer>,
@@ -300,7 +302,7 @@ impl Received {
         {
             return self.fail(&failure, encoding, event);
         }
-        let user = match self.identify(event).await {
+        let user = match self.identify(&info, event).await {
             Ok(user) => user,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
@@ -590,20 +592,54 @@ impl Received {
     }
 
     /// Stages 2 and, for impersonation, 3.
-    async fn identify(&self, event: &mut Event) -> Outcome<UserInfo> {
+    async fn identify(&self, info: &RequestInfo, event: &mut Event) -> Outcome<UserInfo> {
         let pipeline = &self.pipeline;
+        let headers = &self.head.headers;
         let user = pipeline
             .authenticator
-            .authenticate(&self.peer, &self.head.headers)
+            .authenticate(&self.peer, headers)
             .await?;
         event.user(&user);
         event.receive();
-        let other =
-            impersonation::impersonate(&user, &self.head.headers, pipeline.authorizer.as_ref())?;
-        if let Some(other) = &other {
-            event.impersonated(other);
+        if !is_asked(headers) {
+            return Ok(user);
         }
-        Ok(other.unwrap_or(user))
+        // What is asked is put to the authorizer as it will be again, for the impersonated user.
+        let (name, lower);
+        let action = match info {
+            RequestInfo::NonResource { path, .. } => {
+                lower = self.head.method.as_str().to_ascii_lowercase();
+                Action {
+                    verb: &lower,
+                    object: AccessObject::Path(path),
+                }
+            }
+            RequestInfo::Resource(target) | RequestInfo::Unrouted(target) => {
+                name = target.asked_name(&self.query);
+                let (field_selector, label_selector) = target.selectors(&self.query);
+                Action {
+                    verb: target.verb.name(),
+                    object: AccessObject::Resource {
+                        group: &target.group,
+                        resource: &target.resource,
+                        subresource: &target.subresource,
+                        namespace: &target.namespace,
+                        name: &name,
+                        field_selector,
+                        label_selector,
+                    },
+                }
+            }
+        };
+        let authorizer = pipeline.authorizer.as_ref();
+        let impersonated = pipeline
+            .impersonator
+            .impersonate(&user, headers, authorizer, &action)?;
+        let Some(Impersonated { user, constraint }) = impersonated else {
+            return Ok(user);
+        };
+        event.impersonated(&user, constraint.as_deref());
+        Ok(user)
     }
 
     fn authorize_path(&self, user: &UserInfo, path: &str, event: &mut Event) -> Outcome<()> {

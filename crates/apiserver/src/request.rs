@@ -139,6 +139,11 @@ impl Notes {
         self.lock().empties.restore(object);
     }
 
+    /// True if the object was sent with an empty list of managed fields.
+    pub(crate) fn resets_managed_fields(&self) -> bool {
+        self.lock().empties.resets_managed_fields()
+    }
+
     /// True if labels that the server adds to the template of the object are labels of the object, too.
     pub(crate) fn shares_labels(&self) -> bool {
         self.lock().empties.shares_labels()

@@ -300,7 +300,7 @@ fn encoded(code: u16, text: String, encoding: Encoding) -> Outcome<Response> {
 }
 
 /// JSON that was just written, which can be parsed.
-fn written(code: u16, text: String, encoding: Encoding) -> Response {
+pub(crate) fn written(code: u16, text: String, encoding: Encoding) -> Response {
     encoded(code, text, encoding)
         .unwrap_or_else(|failure| plain_text(500, failure.0.message.clone()))
 }

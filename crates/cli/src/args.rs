@@ -105,7 +105,15 @@ fn parse(program: OsString, arguments: impl Iterator<Item = OsString>) -> Cli {
     let matches = command
         .try_get_matches_from_mut(iter::once(program).chain(arguments))
         .unwrap_or_else(|error| error.exit());
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    let mut cli =
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+    if let Command::Serve(args) = &mut cli.command
+        && let Some((name, matches)) = matches.subcommand()
+        && let Some(command) = command.find_subcommand(name)
+    {
+        args.tell_flags(command, matches);
+    }
+    cli
 }
 
 /// Runs the command and reports its error, if it has one.

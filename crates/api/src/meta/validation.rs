@@ -225,6 +225,33 @@ pub(crate) fn invalid_each(
     errors.extend(messages.into_iter().map(invalid));
 }
 
+/// Checks a path behind a domain, such as `acme.io/foo`.
+///
+/// UPSTREAM: apimachinery pkg/util/validation/validation.go (IsDomainPrefixedPath)
+#[must_use]
+pub fn check_domain_prefixed_path(path: &Path<'_>, value: &str) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    if value.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return errors;
+    }
+    let parts = value.split_once('/');
+    let Some((host, rest)) = parts.filter(|(host, rest)| !host.is_empty() && !rest.is_empty())
+    else {
+        let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        errors.push(FieldError::invalid(path, Shown::Text(value), detail));
+        return errors;
+    };
+    invalid_each(&mut errors, path, host, names::check_subdomain(host));
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
+    if !rest.bytes().all(good) {
+        let detail =
+            "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+        errors.push(FieldError::invalid(path, Shown::Text(rest), detail));
+    }
+    errors
+}
+
 /// Checks the keys of annotations, and the size of all of them.
 pub fn validate_annotations(
     errors: &mut FieldErrors,

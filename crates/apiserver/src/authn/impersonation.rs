@@ -1,17 +1,26 @@
-//! Impersonation.
+//! Impersonation: whoever may act as somebody else does, for all requests or for some.
+//!
+//! The right `impersonate` is for whatever is asked then. Constrained impersonation needs two rights: to
+//! impersonate in a mode (`impersonate:MODE`), and to do in that mode what is asked (`impersonate-on:MODE:VERB`).
 //!
 //! UPSTREAM: apiserver pkg/endpoints/filters/impersonation
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, HeaderValue};
-use lockgate_api::access::{AccessObject, AccessRequest, Authorizer};
+use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
 use lockgate_api::admission::UserInfo;
+use lockgate_api::field::{Path, aggregate};
+use lockgate_api::meta::names::{check_dns1123_label, check_subdomain};
+use lockgate_api::meta::validation::check_domain_prefixed_path;
 use lockgate_go::quote::quote;
 
 use super::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED};
 use crate::authz;
-use crate::error::{Outcome, bad_request, forbidden};
+use crate::authz::rbac::MASTERS;
+use crate::error::{Failure, Outcome, bad_request, forbidden};
 use crate::http::query::unescape;
 
 const USER: &str = "impersonate-user";
@@ -19,13 +28,166 @@ const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
 const EXTRA: &str = "impersonate-extra-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+const NODE: &str = "system:node:";
+/// The group of all nodes.
+const NODES: &str = "system:nodes";
+/// The extra value that names the node a service account token is bound to, or whose Pod it is.
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+/// The extra value that stands for all those of a user who impersonates the own node.
+const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
+const GROUP_NAME: &str = "authentication.k8s.io";
 
-/// The user to be taken for, or none if nothing of that kind was asked.
-pub(crate) fn impersonate(
-    user: &UserInfo,
-    headers: &HeaderMap,
-    authorizer: &dyn Authorizer,
-) -> Outcome<Option<UserInfo>> {
+/// From so many groups or extra values on, the right to all of them is asked for first.
+const MANY: usize = 4;
+/// The users whose last mode is known.
+const REMEMBERED: usize = 10_000;
+
+/// A way to impersonate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    AssociatedNode,
+    ArbitraryNode,
+    ServiceAccount,
+    UserInfo,
+    Legacy,
+}
+
+impl Mode {
+    /// The order in which they are tried.
+    const ALL: [Self; 5] = [
+        Self::AssociatedNode,
+        Self::ArbitraryNode,
+        Self::ServiceAccount,
+        Self::UserInfo,
+        Self::Legacy,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::AssociatedNode => "associated-node",
+            Self::ArbitraryNode => "arbitrary-node",
+            Self::ServiceAccount => "serviceaccount",
+            Self::UserInfo => "user-info",
+            Self::Legacy => "",
+        }
+    }
+
+    /// Returns true if somebody may be impersonated in this mode at all. The modes of nodes and service
+    /// accounts take names alone: the server knows the rest.
+    fn applies(self, caller: &UserInfo, wanted: &UserInfo) -> bool {
+        let has_name_alone =
+            wanted.uid.is_empty() && wanted.groups.is_none() && wanted.extra.is_none();
+        let node = node(&wanted.username);
+        let is_account = service_account(&wanted.username).is_some();
+        match self {
+            Self::AssociatedNode => {
+                let is_own = node.is_some() && node == own_node(caller);
+                has_name_alone && is_own && service_account(&caller.username).is_some()
+            }
+            Self::ArbitraryNode => has_name_alone && node.is_some(),
+            Self::ServiceAccount => has_name_alone && is_account,
+            Self::UserInfo => node.is_none() && !is_account,
+            Self::Legacy => true,
+        }
+    }
+}
+
+/// The action that a request asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Action<'a> {
+    pub(crate) verb: &'a str,
+    pub(crate) object: AccessObject<'a>,
+}
+
+/// An impersonated user.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Impersonated {
+    pub(crate) user: UserInfo,
+    /// The verb of constrained impersonation that allowed it.
+    pub(crate) constraint: Option<String>,
+}
+
+/// Decides about impersonation.
+#[derive(Debug)]
+pub(crate) struct Impersonator {
+    is_constrained: bool,
+    /// The mode that a user was last successful in, by a hash of the name. It is tried first, so that its
+    /// refusal is the one that is told.
+    last: Mutex<HashMap<u64, Mode>>,
+    hasher: RandomState,
+}
+
+impl Impersonator {
+    /// Decides by all modes, or by the right `impersonate` alone.
+    pub(crate) fn new(is_constrained: bool) -> Self {
+        Self {
+            is_constrained,
+            last: Mutex::default(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// The user to be impersonated, or none if nothing of that kind was asked.
+    pub(crate) fn impersonate(
+        &self,
+        caller: &UserInfo,
+        headers: &HeaderMap,
+        authorizer: &dyn Authorizer,
+        action: &Action<'_>,
+    ) -> Outcome<Option<Impersonated>> {
+        let Some(wanted) = wanted(headers)? else {
+            return Ok(None);
+        };
+        if !self.is_constrained {
+            let user = attempt(Mode::Legacy, caller, &wanted, authorizer, action)?;
+            return Ok(Some(user));
+        }
+        let key = self.hasher.hash_one(&caller.username);
+        let last = self.last().get(&key).copied();
+        let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
+        let mut refused = None;
+        for mode in last.into_iter().chain(others) {
+            if !mode.applies(caller, &wanted) {
+                continue;
+            }
+            match attempt(mode, caller, &wanted, authorizer, action) {
+                Ok(user) => {
+                    self.remember(key, mode, last);
+                    return Ok(Some(user));
+                }
+                Err(failure) => {
+                    refused.get_or_insert(failure);
+                }
+            }
+        }
+        // The last mode applies to everybody, so something was refused.
+        Err(refused.unwrap_or_else(|| forbidden("", "", "", "all impersonation modes failed")))
+    }
+
+    fn last(&self) -> MutexGuard<'_, HashMap<u64, Mode>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, key: u64, mode: Mode, before: Option<Mode>) {
+        if before == Some(mode) {
+            return;
+        }
+        let mut last = self.last();
+        if last.len() >= REMEMBERED {
+            last.clear();
+        }
+        last.insert(key, mode);
+    }
+}
+
+/// Returns true if a request may ask for somebody else. Most do not, and need no more than this look.
+pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
+    let mut names = headers.keys();
+    names.any(|name| name.as_str().starts_with("impersonate-"))
+}
+
+/// The user that the headers of a request ask for.
+fn wanted(headers: &HeaderMap) -> Outcome<Option<UserInfo>> {
     let text = |name: &str| match headers.get(name) {
         Some(value) => readable(name, value),
         None => Ok(String::new()),
@@ -55,49 +217,303 @@ pub(crate) fn impersonate(
             requested(&uid, &groups, &extra)
         )));
     }
-    let caller = authz::user(user);
-    let check = |resource: &str, subresource: &str, group: &str, namespace: &str, name: &str| {
-        let request = AccessRequest {
-            user: &caller,
-            verb: "impersonate",
-            object: AccessObject::Resource {
-                group,
-                resource,
-                subresource,
-                namespace,
-                name,
-                field_selector: "",
-                label_selector: "",
-            },
-        };
-        let decision = authorizer.authorize(&request);
-        if decision.allowed {
-            return Ok(());
-        }
-        let why = authz::denied(&user.username, &request, &decision.reason);
-        Err(forbidden(group, resource, name, &why))
-    };
-    match service_account(&name) {
-        Some((namespace, account)) => check("serviceaccounts", "", "", namespace, account)?,
-        None => check("users", "", "", "", &name)?,
-    }
-    if !uid.is_empty() {
-        check("uids", "", "authentication.k8s.io", "", &uid)?;
-    }
-    for group in &groups {
-        check("groups", "", "", "", group)?;
-    }
-    for (key, values) in &extra {
-        for value in values {
-            check("userextras", key, "authentication.k8s.io", "", value)?;
-        }
-    }
     Ok(Some(UserInfo {
-        groups: Some(effective_groups(&name, groups)),
         username: name,
         uid,
+        groups: (!groups.is_empty()).then_some(groups),
         extra: (!extra.is_empty()).then_some(extra),
     }))
+}
+
+/// Impersonates in one mode, if the caller has every right that takes.
+fn attempt(
+    mode: Mode,
+    caller: &UserInfo,
+    wanted: &UserInfo,
+    authorizer: &dyn Authorizer,
+    action: &Action<'_>,
+) -> Outcome<Impersonated> {
+    let mut caller = authz::user(caller);
+    if mode == Mode::AssociatedNode {
+        // The right is one to any node, so authorizers do not see which.
+        let keys = std::mem::take(&mut caller.extra).into_keys().collect();
+        caller.extra.insert(NODE_KEYS.to_owned(), keys);
+    }
+    let verb = match mode {
+        Mode::Legacy => String::from("impersonate"),
+        mode => format!("impersonate:{}", mode.name()),
+    };
+    let check = Check {
+        mode,
+        caller: &caller,
+        verb: &verb,
+        authorizer,
+    };
+    if mode != Mode::Legacy {
+        let verb = format!("impersonate-on:{}:{}", mode.name(), action.verb);
+        check.ask(&verb, action.object.clone())?;
+    }
+    let groups = check.username(wanted)?;
+    check.uid(&wanted.uid)?;
+    check.groups(wanted.groups.as_deref().unwrap_or_default())?;
+    if let Some(extra) = &wanted.extra {
+        check.extra(extra)?;
+    }
+    let groups = groups.or_else(|| wanted.groups.clone()).unwrap_or_default();
+    Ok(Impersonated {
+        user: UserInfo {
+            groups: Some(with_own_group(&wanted.username, groups)),
+            ..wanted.clone()
+        },
+        constraint: (mode != Mode::Legacy).then_some(verb),
+    })
+}
+
+/// The checks of one mode.
+struct Check<'c> {
+    mode: Mode,
+    caller: &'c User,
+    verb: &'c str,
+    authorizer: &'c dyn Authorizer,
+}
+
+/// A part of a user that is impersonated.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part<'p> {
+    group: &'p str,
+    resource: &'p str,
+    subresource: &'p str,
+    namespace: &'p str,
+    name: &'p str,
+}
+
+impl<'p> Part<'p> {
+    fn object(self) -> AccessObject<'p> {
+        AccessObject::Resource {
+            group: self.group,
+            resource: self.resource,
+            subresource: self.subresource,
+            namespace: self.namespace,
+            name: self.name,
+            field_selector: "",
+            label_selector: "",
+        }
+    }
+}
+
+impl Check<'_> {
+    fn is_constrained(&self) -> bool {
+        self.mode != Mode::Legacy
+    }
+
+    /// The group of users and groups, which once were in the core group.
+    fn group(&self) -> &'static str {
+        if self.is_constrained() {
+            GROUP_NAME
+        } else {
+            ""
+        }
+    }
+
+    /// Asks for a right.
+    fn ask(&self, verb: &str, object: AccessObject<'_>) -> Outcome<()> {
+        let request = AccessRequest {
+            user: self.caller,
+            verb,
+            object,
+        };
+        let decision = self.authorizer.authorize(&request);
+        match decision.allowed {
+            true => Ok(()),
+            false => Err(refused(&request, &decision.reason)),
+        }
+    }
+
+    /// Asks for the right to impersonate a part of a user.
+    fn allow(&self, mut part: Part<'_>) -> Outcome<()> {
+        if self.mode == Mode::AssociatedNode {
+            part.name = "*";
+        }
+        self.ask(self.verb, part.object())
+    }
+
+    /// Refuses what no right allows.
+    fn refuse(&self, part: Part<'_>, why: &str) -> Outcome<()> {
+        let request = AccessRequest {
+            user: self.caller,
+            verb: self.verb,
+            object: part.object(),
+        };
+        Err(refused(&request, why))
+    }
+
+    /// Asks for the name. Returns the groups that whoever has the name is in, if that is fixed.
+    fn username(&self, wanted: &UserInfo) -> Outcome<Option<Vec<String>>> {
+        let name = wanted.username.as_str();
+        let mut part = Part {
+            group: self.group(),
+            resource: "users",
+            name,
+            ..Part::default()
+        };
+        let mut groups = None;
+        let node = node(name).filter(|_| self.is_constrained());
+        if let Some(node) = node {
+            (part.resource, part.name) = ("nodes", node);
+            groups = Some(vec![NODES.to_owned()]);
+        } else if let Some((namespace, account)) = service_account(name) {
+            part.resource = "serviceaccounts";
+            (part.namespace, part.name) = (namespace, account);
+            groups = Some(vec![
+                String::from("system:serviceaccounts"),
+                format!("system:serviceaccounts:{namespace}"),
+            ]);
+        }
+        if groups.is_some() && wanted.groups.is_some() {
+            // The modes of nodes and accounts were not tried then.
+            if self.is_constrained() {
+                return self
+                    .refuse(part, "cannot impersonate groups")
+                    .map(|()| None);
+            }
+            groups = None;
+        }
+        self.allow(part)?;
+        Ok(groups)
+    }
+
+    fn uid(&self, uid: &str) -> Outcome<()> {
+        if uid.is_empty() {
+            return Ok(());
+        }
+        self.allow(Part {
+            group: GROUP_NAME,
+            resource: "uids",
+            name: uid,
+            ..Part::default()
+        })
+    }
+
+    fn groups(&self, groups: &[String]) -> Outcome<()> {
+        let part = Part {
+            group: self.group(),
+            resource: "groups",
+            ..Part::default()
+        };
+        if self.is_constrained() {
+            if groups.iter().any(String::is_empty) {
+                let why = "impersonating the empty string group is not allowed";
+                return self.refuse(part, why);
+            }
+            if groups.iter().any(|group| group == MASTERS) {
+                let part = Part {
+                    name: MASTERS,
+                    ..part
+                };
+                let why = "impersonating the system:masters group is not allowed";
+                return self.refuse(part, why);
+            }
+            if groups.len() >= MANY && self.allow(Part { name: "*", ..part }).is_ok() {
+                return Ok(());
+            }
+        }
+        let mut groups = groups.iter();
+        groups.try_for_each(|name| self.allow(Part { name, ..part }))
+    }
+
+    fn extra(&self, extra: &BTreeMap<String, Vec<String>>) -> Outcome<()> {
+        let part = Part {
+            group: GROUP_NAME,
+            resource: "userextras",
+            ..Part::default()
+        };
+        if self.is_constrained() {
+            if let Some(why) = extra_error(extra) {
+                return self.refuse(part, &why);
+            }
+            let values: usize = extra.values().map(Vec::len).sum();
+            let all = Part {
+                subresource: "*",
+                name: "*",
+                ..part
+            };
+            if extra.len().max(values) >= MANY && self.allow(all).is_ok() {
+                return Ok(());
+            }
+        }
+        for (key, values) in extra {
+            for value in values {
+                self.allow(Part {
+                    subresource: key,
+                    name: value,
+                    ..part
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(request: &AccessRequest<'_>, why: &str) -> Failure {
+    let why = authz::denied(&request.user.name, request, why);
+    match request.object {
+        AccessObject::Path(_) => forbidden("", "", "", &why),
+        AccessObject::Resource {
+            group,
+            resource,
+            name,
+            ..
+        } => forbidden(group, resource, name, &why),
+    }
+}
+
+/// What is wrong with extra values, by the rules that constrained impersonation adds.
+fn extra_error(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
+    let (parent, mut why) = (Path::root("extra"), None);
+    for (key, values) in extra {
+        let errors = check_domain_prefixed_path(&parent.child("key"), key);
+        if key.is_empty() {
+            why = Some(String::from(
+                "impersonating the empty string key in extra is not allowed",
+            ));
+        } else if !errors.is_empty() {
+            let errors = aggregate(&errors);
+            why = Some(format!(
+                "impersonating an invalid key in extra is not allowed: {errors}"
+            ));
+        } else if key.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            let key = quote(key);
+            why = Some(format!(
+                "impersonating a non-lowercase key in extra is not allowed: {key}"
+            ));
+        } else if values.is_empty() {
+            why = Some(String::from(
+                "impersonating empty values in extra is not allowed",
+            ));
+        } else if values.iter().any(String::is_empty) {
+            why = Some(String::from(
+                "impersonating the empty string value in extra is not allowed",
+            ));
+        }
+        if why.is_some() {
+            break;
+        }
+    }
+    why
+}
+
+/// The name of a node, by the name of its user.
+fn node(user: &str) -> Option<&str> {
+    let name = user.strip_prefix(NODE)?;
+    check_subdomain(name).is_empty().then_some(name)
+}
+
+/// The node that the token of a user is about.
+fn own_node(user: &UserInfo) -> Option<&str> {
+    match user.extra.as_ref()?.get(NODE_NAME)?.as_slice() {
+        [node] => Some(node),
+        _ => None,
+    }
 }
 
 /// The text of a header. One that cannot be read is refused: taken for absent, the request would run
@@ -136,21 +552,16 @@ fn requested(uid: &str, groups: &[String], extra: &BTreeMap<String, Vec<String>>
 }
 
 /// The namespace and the name of a service account, by the name of its user.
+///
+/// UPSTREAM: apiserver pkg/authentication/serviceaccount/util.go (SplitUsername)
 fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
-    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    let is_valid = check_dns1123_label(namespace).is_empty() && check_subdomain(name).is_empty();
+    is_valid.then_some((namespace, name))
 }
 
-/// The groups one is in by one's name are added to those asked for.
-fn effective_groups(name: &str, mut groups: Vec<String>) -> Vec<String> {
-    if groups.is_empty()
-        && let Some((namespace, _)) = service_account(name)
-    {
-        groups = vec![
-            String::from("system:serviceaccounts"),
-            format!("system:serviceaccounts:{namespace}"),
-        ];
-    }
+/// Adds the group of those who are authenticated, or of those who are not.
+fn with_own_group(name: &str, mut groups: Vec<String>) -> Vec<String> {
     let has = |wanted: &str| groups.iter().any(|group| group == wanted);
     if name == ANONYMOUS {
         if !has(UNAUTHENTICATED) {

@@ -15,6 +15,7 @@ use rustls::pki_types::pem::{PemObject as _, SectionKind};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, SubjectPublicKeyInfo, X509Certificate};
+use x509_parser::public_key::RSAPublicKey;
 
 /// The content of an object identifier: 1.2.840.10045.2.1.
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -90,7 +91,45 @@ impl VerifyingKey {
             },
             _ => return None,
         };
-        Some(Self::new(algorithm, &info.subject_public_key.data))
+        // A point that is compressed, or numbers that are none, verify nothing.
+        let key = Self::new(algorithm, &info.subject_public_key.data);
+        key.jwk().is_some().then_some(key)
+    }
+
+    /// The key as relying parties read it (RFC 7517). None if its bytes are no such key.
+    pub(crate) fn jwk(&self) -> Option<Jwk> {
+        let (kty, crv) = match self.algorithm {
+            Algorithm::Es256 => ("EC", Some("P-256")),
+            Algorithm::Es384 => ("EC", Some("P-384")),
+            Algorithm::Rs256 => ("RSA", None),
+        };
+        let number = |bytes: &[u8]| Some(URL_SAFE_NO_PAD.encode(bytes));
+        let mut jwk = Jwk {
+            usage: "sig",
+            kty,
+            kid: self.id.clone(),
+            crv,
+            alg: self.algorithm.name(),
+            x: None,
+            y: None,
+            n: None,
+            e: None,
+        };
+        if self.algorithm == Algorithm::Rs256 {
+            let (rest, key) = RSAPublicKey::from_der(&self.public).ok()?;
+            jwk.n = number(positive(key.modulus)?);
+            jwk.e = number(positive(key.exponent)?);
+            return rest.is_empty().then_some(jwk);
+        }
+        let size = match self.algorithm {
+            Algorithm::Es256 => 32,
+            _ => 48,
+        };
+        // UPSTREAM: Go reads uncompressed points alone.
+        let point = self.public.strip_prefix(&[4])?;
+        let (x, y) = point.split_at_checked(size)?;
+        (jwk.x, jwk.y) = (number(x), number(y));
+        (y.len() == size).then_some(jwk)
     }
 
     /// Returns true if it verifies a token whose header names this algorithm and key.
@@ -99,6 +138,43 @@ impl VerifyingKey {
         let key = UnparsedPublicKey::new(self.algorithm.verification(), &self.public);
         named && header.algorithm == self.algorithm.name() && key.verify(text, signature).is_ok()
     }
+}
+
+/// A public key in the form of JSON, with its members in the order of go-jose.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Jwk {
+    #[serde(rename = "use")]
+    usage: &'static str,
+    kty: &'static str,
+    kid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crv: Option<&'static str>,
+    alg: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    x: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    y: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    e: Option<String>,
+}
+
+impl Jwk {
+    /// The algorithm of the tokens it verifies.
+    pub(crate) fn algorithm(&self) -> &'static str {
+        self.alg
+    }
+}
+
+/// The bytes of a positive integer in DER, without leading zeros.
+fn positive(bytes: &[u8]) -> Option<&[u8]> {
+    let first = bytes.first().filter(|&&byte| byte < 0x80)?;
+    let zeros = match first {
+        0 => bytes.iter().take_while(|&&byte| byte == 0).count(),
+        _ => 0,
+    };
+    bytes.get(zeros..).filter(|rest| !rest.is_empty())
 }
 
 /// The header of a token.
@@ -333,6 +409,54 @@ mod tests {
             [key.verifying().clone(), key.verifying().clone()]
         );
         assert_eq!(verifying_keys("no key"), []);
+    }
+
+    #[test]
+    fn writes_keys_for_relying_parties() {
+        let of = |pem: &str| lockgate_go::json::to_string(&verifying_keys(pem)[0].jwk().unwrap());
+        // Made of what openssl prints of the keys.
+        for (public, want) in [
+            (
+                include_str!("../../tests/keys/sec1.pub"),
+                include_str!("../../tests/keys/sec1.jwk"),
+            ),
+            (
+                include_str!("../../tests/keys/rsa.pub"),
+                include_str!("../../tests/keys/rsa.jwk"),
+            ),
+        ] {
+            assert_eq!(of(public), want.trim());
+        }
+        let p384 = of(include_str!("../../tests/keys/p384.pub"));
+        assert!(
+            p384.contains(r#""crv":"P-384","alg":"ES384","x":""#),
+            "{p384}"
+        );
+    }
+
+    #[test]
+    fn takes_no_bytes_for_keys_that_are_none() {
+        for (algorithm, public) in [
+            (Algorithm::Es256, &b""[..]),
+            (Algorithm::Es256, &[4; 64]),
+            (Algorithm::Es256, &[4; 66]),
+            (Algorithm::Es256, &[2; 33]),
+            (Algorithm::Es384, &[4; 65]),
+            (Algorithm::Rs256, b""),
+            (Algorithm::Rs256, &[0x30, 0]),
+            // Zero, a negative number, and something after the key.
+            (Algorithm::Rs256, &[0x30, 6, 2, 1, 0, 2, 1, 3]),
+            (Algorithm::Rs256, &[0x30, 6, 2, 1, 0x83, 2, 1, 3]),
+            (Algorithm::Rs256, &[0x30, 6, 2, 1, 5, 2, 1, 3, 0]),
+        ] {
+            assert_eq!(
+                VerifyingKey::new(algorithm, public).jwk(),
+                None,
+                "{public:?}"
+            );
+        }
+        let least = VerifyingKey::new(Algorithm::Rs256, &[0x30, 6, 2, 1, 5, 2, 1, 3]);
+        assert!(least.jwk().is_some());
     }
 
     #[test]

@@ -167,6 +167,11 @@ impl Signer {
         self.issuers.first().map(String::as_str).unwrap_or_default()
     }
 
+    /// The keys that verify tokens.
+    pub(crate) fn keys(&self) -> &[VerifyingKey] {
+        &self.keys
+    }
+
     /// The audiences of this server, and of tokens unless a request names others.
     pub(crate) fn audiences(&self) -> &[String] {
         &self.audiences

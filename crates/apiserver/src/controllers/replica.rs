@@ -119,7 +119,7 @@ fn hostname() -> String {
 /// None if there is none.
 ///
 /// UPSTREAM: apimachinery pkg/util/net/interface.go (ResolveBindAddress)
-fn reachable(bound: IpAddr) -> Option<IpAddr> {
+pub(crate) fn reachable(bound: IpAddr) -> Option<IpAddr> {
     if !bound.is_unspecified() && !bound.is_loopback() {
         return Some(bound);
     }

@@ -85,6 +85,56 @@ pub(crate) fn wanted(headers: &HeaderMap, query: &Query, offer: Offer) -> Outcom
     wanted.ok_or_else(|| not_acceptable(offer.accepted))
 }
 
+/// The form of a page for debugging.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Page {
+    Text,
+    /// An object, in this version of its group.
+    Object {
+        version: &'static str,
+        encoding: Encoding,
+    },
+}
+
+/// Reads the `Accept` header for a page: text, or an object of a kind in two versions. Objects have to be asked
+/// for by group, version and kind.
+///
+/// UPSTREAM: apiserver pkg/server/statusz/statusz.go
+pub(crate) fn page(headers: &HeaderMap, query: &Query, group: &str, kind: &str) -> Outcome<Page> {
+    const TEXT: &str = "text/plain";
+    let text = text(headers, &ACCEPT);
+    if text.trim().is_empty() {
+        return Ok(Page::Text);
+    }
+    let pretty = is_pretty(headers, query);
+    let mut best: Option<(u32, Page)> = None;
+    for clause in text.split(',').map(Clause::read) {
+        let version = ["v1beta1", "v1alpha1"]
+            .into_iter()
+            .find(|version| clause.version == *version && clause.group == group);
+        let object = |encoding| {
+            let version = version.filter(|_| clause.view == kind)?;
+            Some(Page::Object { version, encoding })
+        };
+        let asks_for_none = [clause.view, clause.group, clause.version] == [""; 3];
+        let any = asks_for_none.then_some(Page::Text);
+        let found = match clause.media_type {
+            JSON | "application/*" => object(Encoding::Json { pretty }),
+            YAML => object(Encoding::Yaml),
+            TEXT | "text/*" => any,
+            "*/*" => object(Encoding::Json { pretty }).or(any),
+            _ => None,
+        };
+        if let Some(found) = found
+            && best.is_none_or(|(weight, _)| clause.weight > weight)
+        {
+            best = Some((clause.weight, found));
+        }
+    }
+    let found = best.map(|(_, page)| page);
+    found.ok_or_else(|| not_acceptable(&[JSON, YAML, TEXT]))
+}
+
 fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
     if let Some(pretty) = query.flag("pretty") {
         return pretty;

@@ -12,6 +12,30 @@ use crate::version;
 /// Ticks per second in `/proc`, on every architecture of Linux that is built for.
 const TICKS: f64 = 100.0;
 
+/// A field of `/proc/self/stat` by its number, in seconds.
+fn seconds(stat: &str, number: usize) -> Option<f64> {
+    // After the name, which may have spaces: the state is the third field of all.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let field = rest.split_whitespace().nth(number.checked_sub(3)?)?;
+    Some(field.parse::<f64>().ok()? / TICKS)
+}
+
+/// Writes when the process started, if that is known.
+pub(crate) fn start_time(out: &mut String) {
+    const NAME: &str = "process_start_time_seconds";
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let (stat, booted) = (read("/proc/self/stat"), read("/proc/stat"));
+    let booted = booted.lines().find_map(|line| line.strip_prefix("btime "));
+    let booted = booted.and_then(|text| text.trim().parse::<f64>().ok());
+    if let Some((booted, after)) = booted.zip(seconds(&stat, 22)) {
+        let _ = writeln!(
+            out,
+            "# HELP {NAME} Start of the process, since the epoch.\n# TYPE {NAME} gauge\n{NAME} {}",
+            booted + after
+        );
+    }
+}
+
 /// Writes what is known: all of it on Linux, the build alone elsewhere.
 pub(crate) fn render(out: &mut String, version: KubeVersion) {
     build(out, version);
@@ -30,15 +54,7 @@ pub(crate) fn render(out: &mut String, version: KubeVersion) {
         let number = line.trim_start_matches(':').trim().strip_suffix("kB")?;
         Some(number.trim().parse::<f64>().ok()? * 1024.0)
     };
-    // After the name, which may have spaces: the state is the third field of all.
-    let fields: Vec<&str> = match stat.rsplit_once(')') {
-        Some((_, rest)) => rest.split_whitespace().collect(),
-        None => Vec::new(),
-    };
-    let ticks = |number: usize| Some(fields.get(number - 3)?.parse::<f64>().ok()? / TICKS);
-    let booted = read("/proc/stat");
-    let booted = booted.lines().find_map(|line| line.strip_prefix("btime "));
-    let booted = booted.and_then(|text| text.trim().parse::<f64>().ok());
+    let ticks = |number: usize| seconds(&stat, number);
     let open = std::fs::read_dir("/proc/self/fd").map(|entries| entries.count());
     gauge(
         "process_cpu_seconds_total",
@@ -66,12 +82,7 @@ pub(crate) fn render(out: &mut String, version: KubeVersion) {
             .and_then(|count| u32::try_from(count).ok())
             .map(f64::from),
     );
-    gauge(
-        "process_start_time_seconds",
-        "gauge",
-        "Start of the process, since the epoch.",
-        booted.zip(ticks(22)).map(|(booted, after)| booted + after),
-    );
+    start_time(out);
 }
 
 fn build(out: &mut String, version: KubeVersion) {

@@ -1,11 +1,11 @@
 //! The `Scale` of an object: the replicas it asks for and has.
 
-use lockgate_api::field::{FieldError, Path, Shown};
-use lockgate_kinds::strategy::{apply_scale, scale_of};
+use lockgate_go::quote::quote;
+use lockgate_kinds::strategy::{apply_scale, scale_of, validate_scale};
 use serde_json::Value;
 
 use super::{Resource, Shape};
-use crate::error::{Failure, Outcome, internal, invalid, no_such_resource};
+use crate::error::{Outcome, bad_request, internal, invalid, no_such_resource};
 
 /// The scale of an object.
 pub(crate) fn of(resource: &Resource, object: &Value) -> Outcome<Value> {
@@ -40,16 +40,38 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value, scale: &Value) -> O
     Ok(())
 }
 
-/// 422: the replicas are negative.
-pub(crate) fn negative(name: &str, replicas: i64) -> Failure {
-    let spec = Path::root("spec");
-    let path = spec.child("replicas");
-    let error = FieldError::invalid(
-        &path,
-        Shown::Integer(replicas),
-        "must be greater than or equal to 0",
-    );
-    invalid("Scale", "autoscaling", name, &[error])
+/// The replicas that a patch finds where a custom resource says nothing of them.
+pub(crate) const UNKNOWN: i64 = i32::MIN as i64;
+
+/// The scale that a patch is applied to: it tells replicas that are missing from none.
+///
+/// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/etcd.go (scaleUpdatedObjectInfo)
+pub(crate) fn to_patch(resource: &Resource, object: &Value, mut scale: Value) -> Value {
+    if let Shape::Custom(custom) = &resource.shape
+        && let Some(paths) = custom.scale_paths()
+        && matches!(paths.spec_replicas(object), Ok(None))
+    {
+        scale["spec"]["replicas"] = UNKNOWN.into();
+    }
+    scale
+}
+
+/// Judges an admitted scale. Those of custom resources are judged by the object they make.
+pub(crate) fn check(resource: &Resource, name: &str, scale: &Value) -> Outcome<()> {
+    if let Shape::Custom(custom) = &resource.shape {
+        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64);
+        return match custom.scale_paths() {
+            Some(paths) if replicas == Some(UNKNOWN) => Err(bad_request(format!(
+                "the spec replicas field {} cannot be empty",
+                quote(&paths.spec_replicas)
+            ))),
+            _ => Ok(()),
+        };
+    }
+    match validate_scale(scale).as_slice() {
+        [] => Ok(()),
+        errors => Err(invalid("Scale", "autoscaling", name, errors)),
+    }
 }
 
 #[cfg(test)]

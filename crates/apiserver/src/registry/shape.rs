@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::Resource;
 use super::shape_error::{ShapeError, VersionError};
 use crate::http::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
-use crate::metadata::now;
+use crate::metadata::{self, now};
 use crate::registry::custom::CustomVersion;
 
 /// A kind without rules of its own, which is sent and never stored.
@@ -88,7 +88,14 @@ impl Shape {
             Self::Registration { kind, version, .. } => {
                 let decoded = codec::decode(root, *kind, *version)?;
                 let findings = decoded.findings.iter().map(ToString::to_string).collect();
-                (codec::to_json(decoded.value, *version), findings)
+                let metadata = root.get("metadata");
+                let fields = metadata.and_then(|metadata| metadata.get("managedFields"));
+                let resets = fields.is_some_and(|fields| {
+                    fields.kind() == document::Kind::Array && fields.items().next().is_none()
+                });
+                let empties = Empties::default().with_reset_managed_fields(resets);
+                let object = codec::to_json(decoded.value, *version);
+                return Ok((object, findings, empties));
             }
             Self::Plain(ty) => ty
                 .decode(root)
@@ -168,7 +175,16 @@ impl Shape {
         self.apply_defaults(object);
         let empties = match self {
             Self::BuiltIn { ty, .. } | Self::Plain(ty) => ty.take_empties(object),
-            Self::Registration { .. } | Self::Custom(_) => Empties::default(),
+            Self::Registration { .. } => {
+                let resets = metadata::has_empty_managed_fields(object);
+                if resets {
+                    metadata::change(object, |metadata| {
+                        metadata.remove("managedFields");
+                    });
+                }
+                Empties::default().with_reset_managed_fields(resets)
+            }
+            Self::Custom(_) => Empties::default(),
         };
         empties.with_shared_labels(shares_labels)
     }

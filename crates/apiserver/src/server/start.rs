@@ -38,6 +38,7 @@ use crate::allocate::Addresses;
 use crate::apply::{Applied, ApplyError};
 use crate::audit::{Audit, Policy, PolicyError};
 use crate::authn::Authenticator;
+use crate::authn::impersonation::Impersonator;
 use crate::authn::keys::{SigningKey, verifying_keys};
 use crate::authn::service_account::Signer;
 use crate::authn::tokens::{TokenFileError, Tokens};
@@ -48,7 +49,7 @@ use crate::config::{
     AuthorizationMode, Controllers, FeatureGates, RequestHeaders, ServiceMapping, ServiceRouting,
     Settings,
 };
-use crate::controllers::{self, Replica};
+use crate::controllers::{self, Replica, reachable};
 use crate::conversion::Converter;
 use crate::error::Failure;
 use crate::flow_control::FlowControl;
@@ -60,7 +61,7 @@ use crate::http::tls::{self, FRONT_PROXY_CLIENT, FrontProxy, Identity, TlsError}
 use crate::in_order::InOrder;
 use crate::metrics::Requests;
 use crate::namespaces::NamespaceCache;
-use crate::non_resource::{Maker, NonResource, Parts};
+use crate::non_resource::{Discovery, Maker, NonResource, Parts, Started};
 use crate::persist::effects::Effects;
 use crate::persist::{Shared, Storage};
 use crate::pipeline::Pipeline;
@@ -132,6 +133,9 @@ pub enum StartError {
         /// The file.
         path: PathBuf,
     },
+    /// The issuers of tokens, or the URI of their keys.
+    #[error("{0}")]
+    ServiceAccounts(String),
     /// The key that signs tokens.
     #[error("{0}")]
     Other(&'static str),
@@ -539,6 +543,7 @@ fn build(
         .disable(settings.disable_plugins.iter().map(String::as_str))
         .build()?;
     let signer = Arc::new(signer(&settings)?);
+    let discovery = discovery(&settings, &signer, address);
     let mut anonymous = settings.anonymous_auth;
     // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
     if anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
@@ -618,11 +623,16 @@ fn build(
             address: address.to_string(),
             parts,
             maker: Maker::default(),
+            discovery,
+            health_checks: Default::default(),
+            started: Started::now(),
+            flags: settings.flags,
             tasks: tasks.clone(),
         },
         writer,
         aggregator,
         authenticator,
+        impersonator: Impersonator::new(settings.feature_gates.constrained_impersonation),
         authorizer,
         registry,
         signer,
@@ -729,6 +739,7 @@ fn read(path: &std::path::Path) -> Result<String, StartError> {
 /// The signer of tokens, and the keys that verify them.
 fn signer(settings: &Settings) -> Result<Signer, StartError> {
     let accounts = &settings.service_accounts;
+    accounts.check().map_err(StartError::ServiceAccounts)?;
     let unusable = |path: &std::path::Path| StartError::Key {
         path: path.to_owned(),
     };
@@ -755,6 +766,23 @@ fn signer(settings: &Settings) -> Result<Signer, StartError> {
     }
     let (issuers, audiences) = (accounts.issuers.clone(), accounts.api_audiences.clone());
     Ok(Signer::new(key, others, issuers, audiences))
+}
+
+/// The documents of OpenID discovery. An issuer that is no URL, as it may be, has none.
+fn discovery(settings: &Settings, signer: &Signer, bound: SocketAddr) -> Option<Discovery> {
+    let advertised = settings.advertise_address;
+    let external = advertised.unwrap_or_else(|| match bound.ip() {
+        own if own.is_unspecified() => reachable(own).unwrap_or(own),
+        own => own,
+    });
+    let external = SocketAddr::new(external, bound.port()).to_string();
+    let jwks_uri = settings.service_accounts.jwks_uri.as_deref();
+    let discovery = Discovery::new(signer, jwks_uri, &external);
+    discovery
+        .inspect_err(|error| {
+            tracing::error!(%error, "OpenID discovery of service account tokens disabled");
+        })
+        .ok()
 }
 
 fn tokens(settings: &Settings) -> Result<Tokens, StartError> {

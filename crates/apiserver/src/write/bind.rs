@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use crate::decode::write::PartBody;
 use crate::error::{Outcome, bad_request, conflict, no_such_resource, plain};
 use crate::metadata;
-use crate::request::{ObjectPath, Request};
+use crate::request::{Notes, ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::Submission;
 use crate::write::evict::success;
+use crate::write::managed_fields::track_part;
 use crate::write::update::{precondition_failed, set_without_admission};
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
 
@@ -22,6 +23,9 @@ pub(crate) async fn bind(writer: &Writer, request: &Request, body: PartBody) -> 
         options,
     } = body;
     metadata::match_namespace(&mut binding, request.namespace())?;
+    if let Some(warning) = metadata::drop_duplicate_owner_references(&mut binding, false) {
+        request.notes.warn(&warning);
+    }
     if request.name().is_empty() && metadata::text(&binding, "name").is_empty() {
         return Err(bad_request("Name parameter required."));
     }
@@ -30,15 +34,16 @@ pub(crate) async fn bind(writer: &Writer, request: &Request, body: PartBody) -> 
         "" => metadata::text(&binding, "name").to_owned(),
         name => name.to_owned(),
     };
+    let tracked = track_part(request, &kind, options.manager(), binding);
     let mut submission = Submission::create(request, &options)
         .kind(kind)
-        .fine_times(true)
-        .object(binding);
+        .tracked(tracked);
     submission.name.clone_from(&name);
     let mut recipe = Bind {
         writer,
         namespace: request.namespace(),
         name,
+        notes: &request.notes,
         dry_run: options.is_dry_run(),
     };
     run(&writer.admitter, request, submission, &mut recipe).await
@@ -48,6 +53,7 @@ struct Bind<'b> {
     writer: &'b Writer,
     namespace: &'b str,
     name: String,
+    notes: &'b Notes,
     dry_run: bool,
 }
 
@@ -136,6 +142,9 @@ impl Recipe for Bind<'_> {
     type Output = Reply;
 
     fn prepare(&mut self, binding: &mut Value) -> Outcome<()> {
+        if let Some(warning) = metadata::drop_duplicate_owner_references(binding, true) {
+            self.notes.warn(&warning);
+        }
         if metadata::text(binding, "name") != self.name {
             return Err(bad_request(
                 "name in URL does not match name in Binding object",

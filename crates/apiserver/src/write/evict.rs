@@ -11,6 +11,7 @@ use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::Submission;
 use crate::write::delete::{Deletion, check_preconditions};
+use crate::write::managed_fields::track_part;
 use crate::write::update::set_without_admission;
 use crate::write::{Persisted, Recipe, Writer, budget, run, strategy};
 
@@ -26,9 +27,13 @@ pub(crate) async fn evict(writer: &Writer, request: &Request, body: PartBody) ->
     } = body;
     metadata::wipe(&mut eviction);
     metadata::match_namespace(&mut eviction, request.namespace())?;
+    if let Some(warning) = metadata::drop_duplicate_owner_references(&mut eviction, false) {
+        request.notes.warn(&warning);
+    }
+    let tracked = track_part(request, &kind, options.manager(), eviction);
     let submission = Submission::create(request, &options)
         .kind(kind)
-        .object(eviction);
+        .tracked(tracked);
     let mut recipe = Eviction {
         writer,
         request,
@@ -76,6 +81,9 @@ impl Recipe for Eviction<'_> {
     type Output = Reply;
 
     fn prepare(&mut self, eviction: &mut Value) -> Outcome<()> {
+        if let Some(warning) = metadata::drop_duplicate_owner_references(eviction, true) {
+            self.request.notes.warn(&warning);
+        }
         let name = self.request.name();
         if metadata::text(eviction, "name") != name {
             return Err(bad_request(

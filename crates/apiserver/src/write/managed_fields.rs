@@ -6,10 +6,12 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::meta::status::StatusCause;
 use lockgate_kinds::managed_fields::{
-    ApplyError, BoxError, FieldManager, FieldSet, Reset, Shape as Owned, Versions,
+    ApplyError, BoxError, FieldManager, FieldSet, OneVersion, Reset, Shape as Owned, Versions,
 };
+use lockgate_kinds::typed::type_of;
 use serde_json::Value;
 
 use crate::conversion::invalid_version;
@@ -19,7 +21,9 @@ use crate::error::{Failure, Outcome, apply_conflict, bad_request, internal, plai
 use crate::metadata;
 use crate::persist::Storage;
 use crate::registry::shape_error::ShapeError;
-use crate::registry::{Resource, Shape, Snapshot, go_kind, not_converted, split_api_version};
+use crate::registry::{
+    Resource, Shape, Snapshot, api_version, go_kind, not_converted, split_api_version,
+};
 use crate::request::Request;
 use crate::write::Writer;
 
@@ -149,6 +153,34 @@ impl<'e> Endpoint<'e> {
                 result: converted.map_err(|failure| failure.0.message),
             });
         }
+    }
+}
+
+/// Updates the managed fields of an object that is sent to a subresource and not stored, such as a Binding.
+pub(crate) fn track_part(
+    request: &Request,
+    kind: &GroupVersionKind,
+    manager: &str,
+    object: Value,
+) -> Tracked {
+    let Some(ty) = type_of(&kind.group, &kind.version, &kind.kind) else {
+        return Tracked {
+            object,
+            fine_times: false,
+        };
+    };
+    let fields = FieldManager {
+        shape: Owned::BuiltIn(ty),
+        api_version: &api_version(&kind.group, &kind.version),
+        kind: &kind.kind,
+        subresource: request.subresource(),
+        reset: None,
+        versions: &OneVersion,
+    };
+    let object = fields.update(None, object, manager, metadata::now());
+    Tracked {
+        fine_times: !entries(&object).is_empty(),
+        object,
     }
 }
 

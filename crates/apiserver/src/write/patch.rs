@@ -92,11 +92,18 @@ impl Patch {
             }
         };
         let shown = self.shown(&patched);
+        // These are decoded without empty lists.
+        let resets = matches!(shape, Shape::Registration { .. })
+            && metadata::has_empty_managed_fields(&patched);
         let decoded = match self {
             Self::Strategic(_) => shape.decode_merged(patched),
             _ => shape.decode_patched(patched),
         };
-        decoded.map_err(|error| no_object(&shown, &error.to_string()))
+        let (mut object, found) = decoded.map_err(|error| no_object(&shown, &error.to_string()))?;
+        if resets {
+            metadata::set(&mut object, "managedFields", Vec::<Value>::new());
+        }
+        Ok((object, found))
     }
 
     /// The patched object, and what is found in it and in the text of the patch, which a strict request may not have.

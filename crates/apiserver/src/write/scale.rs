@@ -17,10 +17,10 @@ use crate::decode::patch::Patch;
 use crate::decode::write::{ScaleBody, ScaleChange};
 use crate::error::{Failure, Outcome, conflict, plain, timeout};
 use crate::metadata;
-use crate::registry::scale::{self, negative};
+use crate::registry::scale;
 use crate::registry::shape_error::ShapeError;
 use crate::registry::{Resource, Shape, not_converted};
-use crate::request::{ObjectPath, Request};
+use crate::request::{Notes, ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::{Submission, managed_fields as managed_fields_of};
 use crate::write::managed_fields::unreadable;
@@ -31,14 +31,16 @@ use managed_fields::Replicas;
 const KIND: (&str, &str) = ("autoscaling/v1", "Scale");
 
 /// Changes the replicas an object asks for.
-pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> Outcome<Reply> {
+pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody) -> Outcome<Reply> {
     let resource = &request.resource;
     let mut replaced = String::new();
-    if let ScaleChange::Replace(scale) = &body.change {
-        let mut scale = scale.clone();
-        check_name(&scale, request.name())?;
-        metadata::match_namespace(&mut scale, request.namespace())?;
-        metadata::text(&scale, "uid").clone_into(&mut replaced);
+    if let ScaleChange::Replace(scale) = &mut body.change {
+        check_name(scale, request.name())?;
+        metadata::match_namespace(scale, request.namespace())?;
+        if let Some(warning) = metadata::drop_duplicate_owner_references(scale, false) {
+            request.notes.warn(&warning);
+        }
+        metadata::text(scale, "uid").clone_into(&mut replaced);
     }
     let shape = Shape::Plain(body.ty);
     let replicas = Replicas::of(&writer.registry.snapshot(), resource);
@@ -58,13 +60,13 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
         }
         let mut old_scale = scale::of(resource, &old)?;
         replicas.show(&old, &mut old_scale)?;
+        let live = scale::to_patch(resource, &old, old_scale.clone());
         let applied = match &body.change {
             ScaleChange::Patch {
                 patch: Patch::Apply(configuration),
                 ..
             } => {
-                let applied =
-                    managed_fields::apply(body.ty, &body.options, &old_scale, configuration)?;
+                let applied = managed_fields::apply(body.ty, &body.options, &live, configuration)?;
                 check_name(&applied, request.name())?;
                 Some(applied)
             }
@@ -84,7 +86,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
                 }
                 None => {
                     let (scale, found) =
-                        patch.apply_strictly(&old_scale, &shape, findings, validation)?;
+                        patch.apply_strictly(&live, &shape, findings, validation)?;
                     unknown = found;
                     scale
                 }
@@ -106,7 +108,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
         let manager = body.options.manager();
         let wanted = match applied {
             Some(_) => wanted,
-            None => managed_fields::track(body.ty, manager, &old_scale, wanted),
+            None => managed_fields::track(body.ty, manager, &live, wanted),
         };
         let is_tracked = managed_fields_of(&wanted) != managed_fields_of(&old_scale);
         let submission = Submission::update(request, &body.options, Object::new(old_scale))
@@ -118,6 +120,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, body: ScaleBody) -> 
             path,
             ty: body.ty,
             user: request.user(),
+            notes: &request.notes,
             gates: writer.gates,
             replicas: &replicas,
             old,
@@ -149,6 +152,7 @@ struct SetReplicas<'s> {
     path: ObjectPath<'s>,
     ty: Type,
     user: &'s UserInfo,
+    notes: &'s Notes,
     gates: FeatureGates,
     replicas: &'s Replicas,
     old: Value,
@@ -208,11 +212,10 @@ impl Recipe for SetReplicas<'_> {
             *scale = decoded.value;
             let _left_out = self.ty.take_empties(scale);
         }
-        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64);
-        let replicas = replicas.unwrap_or_default();
-        if replicas < 0 {
-            return Err(negative(name, replicas));
+        if let Some(warning) = metadata::drop_duplicate_owner_references(scale, true) {
+            self.notes.warn(&warning);
         }
+        scale::check(resource, name, scale)?;
         self.check_preconditions(scale)
     }
 

@@ -16,6 +16,7 @@ use crate::registry::split_api_version;
 use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 use crate::write::admission::Submission;
+use crate::write::managed_fields::track_part;
 use crate::write::{Persisted, Recipe, Writer, run};
 
 /// The lifetime of a token whose request names none.
@@ -38,6 +39,9 @@ pub(crate) async fn create(
         options,
     } = body;
     metadata::match_namespace(&mut token_request, request.namespace())?;
+    if let Some(warning) = metadata::drop_duplicate_owner_references(&mut token_request, false) {
+        request.notes.warn(&warning);
+    }
     apply_defaults(&mut token_request);
     let account = writer
         .storage
@@ -48,10 +52,10 @@ pub(crate) async fn create(
             subresource: "",
         })
         .await;
+    let tracked = track_part(request, &kind, options.manager(), token_request);
     let submission = Submission::create(request, &options)
         .kind(kind)
-        .fine_times(true)
-        .object(token_request);
+        .tracked(tracked);
     let mut recipe = Issue {
         writer,
         signer,
@@ -96,6 +100,9 @@ impl Recipe for Issue<'_> {
     type Output = Reply;
 
     fn prepare(&mut self, token_request: &mut Value) -> Outcome<()> {
+        if let Some(warning) = metadata::drop_duplicate_owner_references(token_request, true) {
+            self.request.notes.warn(&warning);
+        }
         // A webhook may have dropped what was filled in.
         apply_defaults(token_request);
         let name = self.request.name();

@@ -178,7 +178,12 @@ impl<'c> Change<'c> {
     async fn track(&self, old: Option<&Value>, new: New) -> Outcome<Tracked> {
         let endpoint = Endpoint::of(self.writer, self.request);
         match new {
-            New::Object(object) => Ok(endpoint.track(self.options.manager(), old, object).await),
+            New::Object(mut object) => {
+                if self.request.notes.resets_managed_fields() {
+                    metadata::set(&mut object, "managedFields", Vec::<Value>::new());
+                }
+                Ok(endpoint.track(self.options.manager(), old, object).await)
+            }
             New::Configuration(configuration) => {
                 let applied = endpoint.apply(self.options, old, &configuration).await?;
                 let namespace = metadata::text(&configuration, "namespace");

@@ -211,8 +211,8 @@ async fn users_are_taken_for_others_only_if_they_may() {
     eve.taken_for("ann").get(CONFIG_MAPS).await.refused(
         403,
         "Forbidden",
-        "users \"ann\" is forbidden: User \"eve\" cannot impersonate resource \"users\" in API group \
-         \"\" at the cluster scope",
+        "configmaps is forbidden: User \"eve\" cannot impersonate-on:user-info:list resource \
+         \"configmaps\" in API group \"\" in the namespace \"default\"",
     );
     other.stop().await;
     server.stop().await;

@@ -2,6 +2,7 @@
 
 mod console;
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,8 @@ use lockgate_admission::order::ORDER;
 use lockgate_admission::plugin::Admission;
 use lockgate_apiserver::{
     AdmissionConsistency, AuthorizationMode, ConnectionLimits, Controllers, FeatureGates,
-    KubeVersion, Observer, RequestHeaders, Running, ServiceMapping, ServingFiles, Settings,
-    SharedCertificates, StartError, WorkloadSettings, private_file, store_options,
+    KubeVersion, Observer, RequestHeaders, Running, ServiceAccounts, ServiceMapping, ServingFiles,
+    Settings, SharedCertificates, StartError, WorkloadSettings, private_file, store_options,
 };
 use lockgate_offline::capture::Record;
 use lockgate_plugins::DefaultTolerationSeconds;
@@ -176,6 +177,8 @@ pub struct ServeArgs {
     /// Static bearer tokens, one `token,user,uid,"group1,group2"` per line
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
+    #[command(flatten)]
+    service_accounts: ServiceAccountArgs,
     /// Allow anonymous requests as system:anonymous
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     anonymous_auth: bool,
@@ -297,6 +300,47 @@ pub struct ServeArgs {
     kubeconfig_out: Option<PathBuf>,
     #[command(flatten)]
     logging: LogArgs,
+    /// The flags and their values, defaults included, for `/flagz`.
+    #[arg(skip)]
+    flags: BTreeMap<String, String>,
+}
+
+/// Tokens of service accounts, and their OpenID discovery.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Service accounts")]
+struct ServiceAccountArgs {
+    /// Issuer of service account tokens; further ones are accepted. OpenID discovery needs an https URL
+    /// [default: https://kubernetes.default.svc.cluster.local]
+    #[arg(long, value_name = "URL")]
+    service_account_issuer: Vec<String>,
+    /// URI of the key set in /.well-known/openid-configuration [default: /openid/v1/jwks of this server]
+    #[arg(long, value_name = "URL")]
+    service_account_jwks_uri: Option<String>,
+    /// Key that signs service account tokens [default: `sa.key` in --cert-dir, or generated]
+    #[arg(long, value_name = "FILE")]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// Public or private keys that verify service account tokens [default: the signing key]
+    #[arg(long, value_name = "FILE")]
+    service_account_key_file: Vec<PathBuf>,
+    /// Audiences of the server [default: the issuers]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    api_audiences: Vec<String>,
+}
+
+impl ServiceAccountArgs {
+    fn settings(&self) -> ServiceAccounts {
+        let mut accounts = ServiceAccounts {
+            api_audiences: self.api_audiences.clone(),
+            signing_key_file: self.service_account_signing_key_file.clone(),
+            key_files: self.service_account_key_file.clone(),
+            jwks_uri: self.service_account_jwks_uri.clone(),
+            ..ServiceAccounts::default()
+        };
+        if !self.service_account_issuer.is_empty() {
+            accounts.issuers = self.service_account_issuer.clone();
+        }
+        accounts
+    }
 }
 
 /// A part of a cluster that can be simulated.
@@ -520,6 +564,20 @@ impl PluginSwitches<'_> {
 }
 
 impl ServeArgs {
+    /// Keeps what the flags were parsed from.
+    pub(crate) fn tell_flags(&mut self, command: &clap::Command, matches: &clap::ArgMatches) {
+        for argument in command.get_arguments() {
+            let Some(name) = argument.get_long() else {
+                continue;
+            };
+            let values = matches.try_get_raw(argument.get_id().as_str());
+            let values = values.ok().flatten().into_iter().flatten();
+            let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+            let told = without_credentials(&values.join(","));
+            self.flags.insert(name.to_owned(), told);
+        }
+    }
+
     fn plugins(&self) -> PluginSwitches<'_> {
         PluginSwitches {
             enable: &self.enable_admission_plugins,
@@ -616,6 +674,8 @@ impl ServeArgs {
             serving_files: files(&self.tls_cert_file, &self.tls_private_key_file),
             extra_hosts: self.tls_san.clone(),
             token_auth_file: self.token_auth_file.clone(),
+            service_accounts: self.service_accounts.settings(),
+            flags: (!self.flags.is_empty()).then(|| self.flags.clone()),
             anonymous_auth: self.anonymous_auth,
             authorization_mode: match self.authorization_mode {
                 Authorization::Rbac => AuthorizationMode::Rbac,
@@ -660,6 +720,24 @@ impl ServeArgs {
             ..Settings::default()
         }
     }
+}
+
+/// The value of a flag with the user and the password of each URL in it replaced by a word.
+pub(super) fn without_credentials(value: &str) -> String {
+    let told = value.split(',').map(|part| {
+        let Some((scheme, rest)) = part.split_once("://") else {
+            return part.to_owned();
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        match rest.get(..end).and_then(|host| host.rfind('@')) {
+            Some(at) => {
+                let host = rest.get(at..).unwrap_or_default();
+                format!("{scheme}://CLASSIFIED{host}")
+            }
+            None => part.to_owned(),
+        }
+    });
+    told.collect::<Vec<_>>().join(",")
 }
 
 /// A certificate and its key, where both are named.
@@ -942,6 +1020,37 @@ mod tests {
         assert_eq!(read("-*,namespace-controller"), alone);
         let error = "nodes".parse::<Controller>().unwrap_err();
         assert!(error.starts_with("unknown controller `nodes`; known controllers: clusterrole"));
+    }
+
+    #[test]
+    fn tells_flags_without_credentials() {
+        use clap::{Args as _, FromArgMatches as _};
+        let mut command = ServeArgs::augment_args(clap::Command::new("serve"));
+        let line = "serve --etcd-servers http://root:hunter2@etcd:2379,http://b --secure-port 0 \
+                    --service-account-issuer https://a --service-account-issuer https://b";
+        let matches = command
+            .try_get_matches_from_mut(line.split_whitespace())
+            .unwrap();
+        let mut args = ServeArgs::from_arg_matches(&matches).unwrap();
+        args.tell_flags(&command, &matches);
+        let told = args.settings().flags.unwrap();
+        for (name, want) in [
+            ("etcd-servers", "http://CLASSIFIED@etcd:2379,http://b"),
+            ("secure-port", "0"),
+            ("bind-address", "127.0.0.1"),
+            ("service-account-issuer", "https://a,https://b"),
+            ("data-dir", ""),
+            ("anonymous-auth", "true"),
+        ] {
+            assert_eq!(told.get(name).map(String::as_str), Some(want), "{name}");
+        }
+        for (value, want) in [
+            ("https://u:p@q@host/a@b", "https://CLASSIFIED@host/a@b"),
+            ("https://host/a@b", "https://host/a@b"),
+            ("a@b", "a@b"),
+        ] {
+            assert_eq!(without_credentials(value), want);
+        }
     }
 
     #[test]

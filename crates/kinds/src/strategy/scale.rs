@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use lockgate_api::field::{FieldErrors, Path};
 use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_api::meta::object::ObjectMeta;
-use lockgate_api::meta::validation::{SUBDOMAIN_NAMES, validate_metadata};
+use lockgate_api::meta::validation::{SUBDOMAIN_NAMES, Scope, validate_scoped_metadata};
 
 use crate::object::{Object, get, get_mut, number, text};
 use crate::resource::Resource;
 
-use crate::checks::{non_negative, wire};
+use crate::checks::{check_finalizer_name, non_negative, wire};
 
 /// The scale of an object; nothing for resources without that subresource.
 ///
@@ -73,12 +73,20 @@ pub fn apply_scale(object: &mut Value, scale: &Value) {
     }
 }
 
-/// Validates a scale.
+/// Validates a scale: its metadata, though nothing of it is stored, and its replicas.
+///
+/// UPSTREAM: pkg/apis/autoscaling/validation/validation.go (ValidateScale)
 #[must_use]
 pub fn validate_scale(scale: &Value) -> FieldErrors {
-    let mut metadata: ObjectMeta = scale.get("metadata").map(wire).unwrap_or_default();
-    metadata.namespace.clear();
-    let mut errors = validate_metadata(&metadata, SUBDOMAIN_NAMES, &Path::root("metadata"));
+    let metadata: ObjectMeta = scale.get("metadata").map(wire).unwrap_or_default();
+    let path = Path::root("metadata");
+    let scope = Scope::Namespaced(&metadata.namespace);
+    let mut errors = validate_scoped_metadata(&metadata, scope, SUBDOMAIN_NAMES, &path);
+    let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
+    for (index, name) in finalizers.iter().enumerate() {
+        let list = path.child("finalizers");
+        check_finalizer_name(&mut errors, name, &list.index(index));
+    }
     if let Some(spec) = scale.get("spec").and_then(Value::as_object) {
         non_negative(&mut errors, spec, "replicas", &Path::root("spec"));
     }
@@ -142,6 +150,45 @@ mod tests {
             "spec.replicas: Invalid value: -1: must be greater than or equal to 0"
         );
         assert_eq!(scale_of(find("", "v1", "pods").unwrap(), &object), None);
+    }
+
+    #[test]
+    fn judges_metadata_that_is_not_stored() {
+        let told = |metadata: Value| {
+            let mut scale = json!({"metadata": {"name": "d", "namespace": "n"}, "spec": {}});
+            let members = metadata.as_object().unwrap().clone();
+            scale["metadata"].as_object_mut().unwrap().extend(members);
+            let errors = validate_scale(&scale);
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            texts
+        };
+        assert!(told(json!({"labels": {"a": "b"}, "finalizers": ["orphan"]})).is_empty());
+        for (metadata, want) in [
+            (
+                json!({"labels": {"a": "-"}}),
+                "metadata.labels: Invalid value: \"-\": ",
+            ),
+            (
+                json!({"annotations": {"a b": ""}}),
+                "metadata.annotations: Invalid value: \"a b\": ",
+            ),
+            (
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "", "uid": "1"}]}),
+                "metadata.ownerReferences.name: Invalid value: \"\": must not be empty",
+            ),
+            (
+                json!({"finalizers": ["mine"]}),
+                "metadata.finalizers[0]: Invalid value: \"mine\": name is neither a standard finalizer name",
+            ),
+            (
+                json!({"generation": -1}),
+                "metadata.generation: Invalid value: -1: ",
+            ),
+        ] {
+            let found = told(metadata);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with(want), "{found:?}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::{Form, Type};
 pub struct Empties {
     places: Vec<Empty>,
     shares_labels: bool,
+    resets_managed_fields: bool,
 }
 
 /// The place of the object that holds the member, the member, and true if it is a list.
@@ -33,6 +34,19 @@ impl Empties {
                     .or_insert_with(|| if empty.is_list { json!([]) } else { json!({}) });
             }
         }
+    }
+
+    /// Notes that the list of managed fields was empty, and not absent.
+    #[must_use]
+    pub fn with_reset_managed_fields(mut self, resets: bool) -> Self {
+        self.resets_managed_fields = resets;
+        self
+    }
+
+    /// True if the list of managed fields was empty, which asks for none from now on.
+    #[must_use]
+    pub fn resets_managed_fields(&self) -> bool {
+        self.resets_managed_fields
     }
 
     /// Notes that the labels are the map of the template.
@@ -59,6 +73,11 @@ trait Visit {
 
 impl Visit for Empties {
     fn omitted(&mut self, path: &str, key: &str, is_list: bool) {
+        // No rule asks about them.
+        if (path, key) == ("/metadata", "managedFields") {
+            self.resets_managed_fields = true;
+            return;
+        }
         self.places.push(Empty {
             parent: path.to_owned(),
             key: key.to_owned(),

@@ -1,5 +1,6 @@
 //! The entry `kube-apiserver`: kube-apiserver's command line, on this server.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +19,9 @@ use lockgate_store::MemoryStore;
 use super::flags::{Flags, Kind};
 use super::kube_apiserver_flags::FLAGS;
 use super::parent;
-use crate::commands::serve::{PluginSwitches, explain, start_logging, told_to_stop};
+use crate::commands::serve::{
+    PluginSwitches, explain, start_logging, told_to_stop, without_credentials,
+};
 use crate::commands::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::logging::LogArgs;
@@ -58,6 +61,7 @@ const USED: &[&str] = &[
     "request-timeout",
     "secure-port",
     "service-account-issuer",
+    "service-account-jwks-uri",
     "service-account-key-file",
     "service-account-signing-key-file",
     "service-cluster-ip-range",
@@ -216,6 +220,7 @@ fn settings(flags: &Flags) -> Result<Settings, CommandError> {
         client_ca_file: path(flags, "client-ca-file"),
         token_auth_file: path(flags, "token-auth-file"),
         service_accounts: service_accounts(flags),
+        flags: Some(told(flags)),
         anonymous_auth: flags.is_on("anonymous-auth").unwrap_or(true),
         authorization_mode: authorization_mode(flags)?,
         // Without a log there is nothing that a policy would decide about.
@@ -319,10 +324,22 @@ fn serving_files(flags: &Flags, bind_address: IpAddr) -> Result<ServingFiles, Co
     Ok(files)
 }
 
+/// The flags that were given, for `/flagz`.
+fn told(flags: &Flags) -> BTreeMap<String, String> {
+    let told = flags.names().map(|name| {
+        let value = without_credentials(&flags.all(name).join(","));
+        (name.to_owned(), value)
+    });
+    told.collect()
+}
+
 fn service_accounts(flags: &Flags) -> ServiceAccounts {
     let mut accounts = ServiceAccounts {
         api_audiences: flags.all("api-audiences").to_vec(),
         signing_key_file: path(flags, "service-account-signing-key-file"),
+        jwks_uri: flags
+            .non_empty("service-account-jwks-uri")
+            .map(str::to_owned),
         key_files: flags
             .all("service-account-key-file")
             .iter()
@@ -498,7 +515,8 @@ mod tests {
             "--allow-privileged=true --authorization-mode=RBAC --bind-address=127.0.0.1 --cert-dir={dir} \
              --client-ca-file={dir}/ca.crt --disable-admission-plugins=ServiceAccount \
              --etcd-servers=http://127.0.0.1:2379 --secure-port=4711 \
-             --service-account-issuer=https://127.0.0.1:4711/ --service-account-key-file={dir}/sa-signer.crt \
+             --service-account-issuer=https://127.0.0.1:4711/ --service-account-jwks-uri=https://keys/set \
+             --service-account-key-file={dir}/sa-signer.crt \
              --service-account-signing-key-file={dir}/sa-signer.key --service-cluster-ip-range=10.0.0.0/24"
         ))
         .unwrap();
@@ -506,6 +524,8 @@ mod tests {
         assert_eq!(found.authorization_mode, AuthorizationMode::Rbac);
         assert_eq!(found.disable_plugins, ["ServiceAccount"]);
         assert_eq!(found.service_accounts.issuers, ["https://127.0.0.1:4711/"]);
+        let jwks_uri = found.service_accounts.jwks_uri.as_deref();
+        assert_eq!(jwks_uri, Some("https://keys/set"));
         assert_eq!(
             found.service_range,
             ServiceRange::parse("10.0.0.0/24").unwrap()

@@ -25,8 +25,8 @@ use crate::typed::{internal_form, member_type, type_of};
 use crate::upstream_error::UpstreamError;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::check_qualified_name;
-use lockgate_api::meta::names::check_subdomain;
 use lockgate_api::meta::time::Time;
+use lockgate_api::meta::validation::check_domain_prefixed_path;
 use lockgate_go::json::to_string;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -492,26 +492,7 @@ pub(super) fn job_spec(errors: &mut FieldErrors, at: &At<'_, '_>, old_template: 
 
 /// A path behind a domain, such as `acme.io/foo`.
 pub(in crate::builtin) fn domain_prefixed_path(errors: &mut FieldErrors, at: &At<'_, '_>) {
-    if at.is_empty() {
-        return at.required(errors);
-    }
-    let parts = at.text().split_once('/');
-    let Some((host, path)) = parts.filter(|(host, path)| !host.is_empty() && !path.is_empty())
-    else {
-        let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-        return at.invalid(errors, detail);
-    };
-    for message in check_subdomain(host) {
-        at.invalid_as(errors, Shown::Text(host), message);
-    }
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
-    if !path.bytes().all(good) {
-        at.invalid_as(
-            errors,
-            Shown::Text(path),
-            "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')",
-        );
-    }
+    errors.extend(check_domain_prefixed_path(&at.path, at.text()));
 }
 
 fn indexed(errors: &mut FieldErrors, at: &At<'_, '_>) {
