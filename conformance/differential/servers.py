@@ -131,7 +131,7 @@ UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 RANDOM = re.compile(r"kube-api-access-[a-z0-9]{5}\b")
 # Revisions of the store, and a time of now.
 REVISION = re.compile(r"\d+")
-VERSION = re.compile(r'("resourceVersion\\*":\\*")\d+')
+VERSION = re.compile(r'("resourceVersion\\*":\\*"|ResourceVersion in record \(|ResourceVersion in object meta: )\d+')
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 # Addresses and ports are taken from pools in any order.
 ALLOCATED = {"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort"}

@@ -74,9 +74,9 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
 }
 
 impl Patch {
-    /// The patched object, and its unknown or duplicate fields.
-    fn apply(&self, old: &Value, shape: &Shape) -> Outcome<(Value, Vec<String>)> {
-        let patched = match self {
+    /// What the patch makes of an object, as yet undecoded.
+    fn patched(&self, old: &Value, shape: &Shape) -> Outcome<Value> {
+        Ok(match self {
             Self::Json(patch) => patch.apply(old).map_err(|_| unprocessable())?,
             Self::Merge(patch) => {
                 let mut object = old.clone();
@@ -90,8 +90,12 @@ impl Patch {
                     .ok_or_else(|| internal("the type of the object is unknown"))?;
                 strategic_merge::patch(old, patch, ty).map_err(strategic_failed)?
             }
-        };
-        let shown = self.shown(&patched);
+        })
+    }
+
+    /// The patched object, and its unknown or duplicate fields.
+    fn apply(&self, old: &Value, shape: &Shape) -> Outcome<(Value, Vec<String>)> {
+        let patched = self.patched(old, shape)?;
         // These are decoded without empty lists.
         let resets = matches!(shape, Shape::Registration { .. })
             && metadata::has_empty_managed_fields(&patched);
@@ -99,7 +103,8 @@ impl Patch {
             Self::Strategic(_) => shape.decode_merged(patched),
             _ => shape.decode_patched(patched),
         };
-        let (mut object, found) = decoded.map_err(|error| no_object(&shown, &error.to_string()))?;
+        let (mut object, found) =
+            decoded.map_err(|error| self.no_object(old, shape, &error.to_string()))?;
         if resets {
             metadata::set(&mut object, "managedFields", Vec::<Value>::new());
         }
@@ -116,16 +121,25 @@ impl Patch {
     ) -> Outcome<(Value, Vec<String>)> {
         let (object, unknown) = self.apply(old, shape)?;
         let found: Vec<String> = of_text.iter().cloned().chain(unknown).collect();
-        strict(self, &object, &found, validation)?;
+        if validation == FieldValidation::Strict && !found.is_empty() {
+            let why = format!("strict decoding error: {}", found.join(", "));
+            return Err(self.no_object(old, shape, &why));
+        }
         Ok((object, found))
     }
 
-    /// The text of a patch in an error.
-    fn shown(&self, patched: &Value) -> String {
-        match self {
+    /// 422: what the patch made is no such object. It is shown as it was before it was decoded, with what is
+    /// unknown in it, and made once more for that: few patches fail.
+    fn no_object(&self, old: &Value, shape: &Shape, why: &str) -> Failure {
+        let shown = match self {
             Self::Strategic(patch) => go_value(patch),
-            _ => json::to_string(patched),
-        }
+            _ => match self.patched(old, shape) {
+                Ok(patched) => json::to_string(&patched),
+                Err(failure) => return failure,
+            },
+        };
+        let error = FieldError::invalid(&Path::root("patch"), Shown::Text(&shown), why);
+        invalid("", "", "", &[error])
     }
 }
 
@@ -174,25 +188,6 @@ fn strategic_failed(error: PatchError) -> Failure {
         PatchErrorClass::Unprocessable => unprocessable(),
         PatchErrorClass::Other => crate::error::plain(error.message),
     }
-}
-
-/// 422: what the patch made is no such object.
-fn no_object(patched: &str, why: &str) -> Failure {
-    let error = FieldError::invalid(&Path::root("patch"), Shown::Text(patched), why);
-    invalid("", "", "", &[error])
-}
-
-fn strict(
-    patch: &Patch,
-    object: &Value,
-    findings: &[String],
-    validation: FieldValidation,
-) -> Outcome<()> {
-    if validation != FieldValidation::Strict || findings.is_empty() {
-        return Ok(());
-    }
-    let why = format!("strict decoding error: {}", findings.join(", "));
-    Err(no_object(&patch.shown(object), &why))
 }
 
 /// RFC 7386, without recursion: a patch may nest as deep as a body can.

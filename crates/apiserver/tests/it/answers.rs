@@ -310,6 +310,24 @@ async fn keys_that_stand_twice_in_a_patch_are_found() {
         "{}",
         answer.text()
     );
+    // The object is shown with what is unknown in it.
+    let json_patch = [("content-type", "application/json-patch+json")];
+    for (media_type, patch) in [
+        (merge, r#"{"unknownMember":1}"#),
+        (
+            json_patch,
+            r#"[{"op":"add","path":"/unknownMember","value":1}]"#,
+        ),
+    ] {
+        let answer = client
+            .request(Method::PATCH, &strict, &media_type, patch)
+            .await;
+        assert_eq!(answer.code, 422);
+        let message = answer.json()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(r#"\"unknownMember\":1"#), "{message}");
+        let why = r#"strict decoding error: unknown field "unknownMember""#;
+        assert!(message.ends_with(why), "{message}");
+    }
     server.stop().await;
 }
 
