@@ -202,7 +202,7 @@ impl Notes {
     async fn list(&self, namespace: &str) -> Result<Response<Body>, Status> {
         let page = self.store.list(List::all(&prefix(namespace))).await;
         let page = page.map_err(|error| failure(500, "InternalError", error.to_string()))?;
-        let items: Vec<Value> = page.entries.iter().map(note).collect();
+        let items: Vec<Value> = page.entries.iter().map(|entry| note(entry)).collect();
         let list = json!({
             "apiVersion": format!("{GROUP}/v1"), "kind": "NoteList",
             "metadata": {"resourceVersion": page.revision.to_string()}, "items": items,

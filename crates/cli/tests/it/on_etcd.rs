@@ -367,7 +367,8 @@ impl Load {
             return Some(());
         }
         let items = list["items"].as_array().unwrap();
-        let entries: Vec<Entry> = items.iter().filter_map(entry).collect();
+        let entries = items.iter().filter_map(entry).map(Arc::new);
+        let entries: Vec<Arc<Entry>> = entries.collect();
         let call = Call::List {
             prefix: String::from("w-"),
             at: ReadAt::Latest,
