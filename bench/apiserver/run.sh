@@ -4,7 +4,7 @@
 # build of Lockgate, when LOCKGATE_BEFORE names one. LOCKGATE names a build to measure instead of this source, and
 # LOCKGATE_ARGUMENTS has further arguments of `lockgate serve` for --storage.
 # Arguments go to the bench: -o json, --seconds N, --connections N, --rounds N, --page FILE, --storage DIR, --growth,
-# --on-etcd OBJECTS, --watchers N, --hostile N, --policies PERCENT.
+# --on-etcd OBJECTS, --watchers N, --hostile N, --policies PERCENT, --curves.
 set -euo pipefail
 for binary in LOCKGATE LOCKGATE_BEFORE KUBE_APISERVER ETCD; do
     if [[ -n ${!binary:-} ]]; then

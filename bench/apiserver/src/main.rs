@@ -6,6 +6,7 @@
 //! CPU time of a server is its own, and are the same for both.
 
 mod client;
+mod curves;
 mod hostile;
 mod load;
 mod on_etcd;
@@ -74,6 +75,9 @@ struct Args {
     /// Measure admission policies instead; 100 for all of them, less for a quick look
     #[arg(long, value_name = "PERCENT")]
     policies: Option<usize>,
+    /// Measure how the cost of a create grows instead: with webhooks, policies, match conditions, size, connections
+    #[arg(long)]
+    curves: bool,
     /// Measure both on an etcd each instead, with so many objects: latencies, memory, LIST, watchers, start
     #[arg(long, value_name = "OBJECTS", requires = "etcd")]
     on_etcd: Option<u64>,
@@ -128,6 +132,17 @@ async fn main() -> Result<()> {
         }
         return Ok(());
     }
+    if args.curves {
+        let sides = tokio::select! {
+            sides = measure_curves(&args) => sides?,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        };
+        match args.output {
+            Output::Table => print!("{}", curves::tables(&sides)),
+            Output::Json => println!("{}", serde_json::to_string_pretty(&sides)?),
+        }
+        return Ok(());
+    }
     if let Some(objects) = args.on_etcd {
         let sides = tokio::select! {
             sides = measure_on_etcd(&args, objects) => sides?,
@@ -175,6 +190,16 @@ async fn measure_on_etcd(args: &Args, objects: u64) -> Result<Vec<on_etcd::Figur
     if let Some(kube_apiserver) = &args.kube_apiserver {
         let pair = Pair::new(kube_apiserver, etcd);
         sides.push(on_etcd::measure(&pair, objects, watchers, seconds).await?);
+    }
+    Ok(sides)
+}
+
+async fn measure_curves(args: &Args) -> Result<Vec<curves::Figures>> {
+    let seconds = args.seconds.unwrap_or(2);
+    let mut sides = vec![curves::measure(&Lockgate::new(&args.lockgate), seconds).await?];
+    if let (Some(kube_apiserver), Some(etcd)) = (&args.kube_apiserver, &args.etcd) {
+        let pair = Pair::new(kube_apiserver, etcd);
+        sides.push(curves::measure(&pair, seconds).await?);
     }
     Ok(sides)
 }
