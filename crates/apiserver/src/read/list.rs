@@ -81,7 +81,7 @@ pub(crate) async fn list(storage: &Storage, request: &Request, found: Found) -> 
         if index > 0 {
             text.push(',');
         }
-        pauses.after(entry).await;
+        pauses.after(entry.value.len()).await;
         let mut object = storage.decode(entry, resource).await?;
         if !is_custom && let Some(members) = object.as_object_mut() {
             members.remove("apiVersion");
@@ -102,8 +102,8 @@ struct Pauses {
 }
 
 impl Pauses {
-    async fn after(&mut self, entry: &Entry) {
-        self.bytes += entry.value.len();
+    async fn after(&mut self, bytes: usize) {
+        self.bytes += bytes;
         if self.bytes > BETWEEN_PAUSES {
             self.bytes = 0;
             tokio::task::yield_now().await;
@@ -113,6 +113,9 @@ impl Pauses {
 
 /// About a millisecond of reading.
 const BETWEEN_PAUSES: usize = 64 << 10;
+
+/// About what is read of an entry whose metadata is looked through, whatever its size.
+const OF_METADATA: usize = 128;
 
 /// The entries of a list, and where they are from.
 pub(crate) struct Found {
@@ -200,7 +203,12 @@ async fn collect(
             let by_metadata = resource.is_shown_as_stored() && selection.is_about_metadata();
             let mut pauses = Pauses::default();
             for entry in page.entries {
-                pauses.after(&entry).await;
+                let read = if by_metadata {
+                    OF_METADATA
+                } else {
+                    entry.value.len()
+                };
+                pauses.after(read).await;
                 let is_included = if by_metadata {
                     selection.includes_stored(&entry)?
                 } else {
