@@ -29,7 +29,7 @@ const CONDITIONS: usize = 50;
 
 const OTHERS: [usize; 5] = [0, 10, 100, 1_000, 10_000];
 const MATCH_CONDITIONS: [usize; 4] = [1, 10, 100, 1_000];
-const SIZES: [usize; 4] = [1 << 10, 10 << 10, 100 << 10, 1 << 20];
+const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 const GROWING_CONNECTIONS: [usize; 4] = [1, 10, 100, 1_000];
 
 /// The figures of one side.
