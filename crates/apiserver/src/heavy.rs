@@ -49,10 +49,8 @@ impl Work {
     /// How many threads there are, for so many processors.
     fn threads(self, processors: usize) -> usize {
         match self {
-            // A thread that is only nicer keeps its processor until the next tick of the clock. So large writes and
-            // handshakes have half of the processors each, and small requests find another one.
-            Self::LargeWrites | Self::Handshakes => (processors / 2).clamp(1, 8),
-            Self::Controllers => processors.clamp(1, 8),
+            Self::LargeWrites | Self::Controllers => processors.clamp(1, 8),
+            Self::Handshakes => (processors / 2).clamp(1, 8),
         }
     }
 }
