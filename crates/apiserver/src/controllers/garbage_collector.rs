@@ -243,16 +243,21 @@ impl<'i> Item<'i> {
         context: &Context,
         graph: &Mutex<Graph>,
     ) -> Outcome<Vec<Arc<str>>> {
-        let (blocking, in_the_way) = {
+        let (blocking, in_the_way, in_a_circle) = {
             let graph = lock(graph);
             let mut keys = graph.blocking_dependents_of(&self.meta.uid);
             let blocking = !keys.is_empty();
             // Those that wait themselves go when theirs are gone.
             keys.retain(|key| !graph.is_waiting(key));
-            (blocking, keys)
+            let is_last = blocking && keys.is_empty() && self.blocks_owners();
+            let in_a_circle = is_last && graph.waits_for_itself(&self.meta.uid);
+            (blocking, keys, in_a_circle)
         };
         if !blocking {
             self.remove_finalizer(context, FOREGROUND).await?;
+        } else if in_a_circle {
+            // All of a circle were marked before any of them was known to wait.
+            self.unblock(context).await?;
         }
         Ok(in_the_way)
     }

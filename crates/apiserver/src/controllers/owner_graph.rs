@@ -279,6 +279,31 @@ impl Graph {
             .is_some_and(|dependent| self.waiting.contains_key(&dependent.uid))
     }
 
+    /// Returns true if an object waits for dependents that wait, directly or through others, for itself.
+    pub(super) fn waits_for_itself(&self, uid: &str) -> bool {
+        let mut seen: HashSet<&str> = HashSet::new();
+        let mut open = vec![uid];
+        while let Some(owner) = open.pop() {
+            for key in self.by_owner.get(owner).into_iter().flatten() {
+                let Some(dependent) = self.dependents.get(key) else {
+                    continue;
+                };
+                let mut owners = dependent.owners.iter();
+                let blocks = owners.any(|it| *it.uid == *owner && it.blocks);
+                if !blocks || !self.waiting.contains_key(&dependent.uid) {
+                    continue;
+                }
+                if *dependent.uid == *uid {
+                    return true;
+                }
+                if seen.insert(&dependent.uid) {
+                    open.push(&dependent.uid);
+                }
+            }
+        }
+        false
+    }
+
     /// Returns true if an object was deleted recently.
     pub(super) fn is_gone(&self, uid: &str) -> bool {
         self.gone.uids.contains(uid)
@@ -311,6 +336,38 @@ mod tests {
 
     fn keys(look: Vec<Arc<str>>) -> Vec<String> {
         look.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn knows_who_waits_for_itself() {
+        let mut graph = Graph::default();
+        let waiting = |key: &str, uid: &str, owner: &str, blocks: bool| {
+            let reference = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": owner,
+                "blockOwnerDeletion": blocks,
+            });
+            let metadata = json!({
+                "uid": uid, "ownerReferences": [reference], "finalizers": [FOREGROUND],
+                "deletionTimestamp": "2026-01-01T00:00:00Z",
+            });
+            entry(key, metadata)
+        };
+        // 1 owns 2, which owns 3, which owns 1.
+        graph.stored(&waiting("/2", "2", "1", true), None);
+        graph.stored(&waiting("/3", "3", "2", true), None);
+        graph.stored(&owned("/1", "1", "3", true), None);
+        assert!(!graph.waits_for_itself("1"), "it does not wait yet");
+        let look = graph.stored(&waiting("/1", "1", "3", true), None);
+        assert!(keys(look).contains(&String::from("/1")));
+        for uid in ["1", "2", "3"] {
+            assert!(graph.waits_for_itself(uid), "{uid}");
+        }
+        // One that waits for a circle is in none.
+        graph.stored(&waiting("/1b", "1b", "0", true), None);
+        assert!(!graph.waits_for_itself("1b") && !graph.waits_for_itself("0"));
+        let freed = graph.stored(&waiting("/1", "1", "3", false), None);
+        assert_eq!(keys(freed), ["/3"], "its owner is looked at");
+        assert!(!graph.waits_for_itself("3"));
     }
 
     #[test]
