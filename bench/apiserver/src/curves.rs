@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use bytes::Bytes;
 use hyper::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::client::Client;
+use crate::policies::create_all;
 use crate::side::{Running, Side};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -249,25 +250,7 @@ async fn make(port: u16, plural: &str, objects: Vec<Value>) -> Result<()> {
     if objects.is_empty() {
         return Ok(());
     }
-    let path: Arc<str> = format!("{GROUP}/{plural}").into();
-    let mut lanes = vec![Vec::new(); CONNECTIONS];
-    for (object, lane) in objects.into_iter().zip((0..CONNECTIONS).cycle()) {
-        lanes[lane].push(Bytes::from(object.to_string()));
-    }
-    let mut tasks = tokio::task::JoinSet::new();
-    for lane in lanes.into_iter().filter(|lane| !lane.is_empty()) {
-        let path = Arc::clone(&path);
-        tasks.spawn(async move {
-            let mut client = Client::connect(port).await?;
-            for body in lane {
-                client.create(&path, body).await?;
-            }
-            anyhow::Ok(())
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done.context("a task")??;
-    }
+    create_all(port, &format!("{GROUP}/{plural}"), objects).await?;
     tokio::time::sleep(NOTICE).await;
     Ok(())
 }

@@ -227,12 +227,22 @@ fn binding(name: &str, policy: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"policyName": policy, "validationActions": ["Deny"]}})
 }
 
-/// Creates so many objects over several connections.
+/// Creates so many policies or bindings.
 async fn make(port: u16, what: &str, count: usize, object: impl Fn(usize) -> Value) -> Result<()> {
-    let path: Arc<str> = format!("{GROUP}/validatingadmission{what}").into();
+    let path = format!("{GROUP}/validatingadmission{what}");
+    create_all(port, &path, (0..count).map(object)).await
+}
+
+/// Creates objects over several connections.
+pub async fn create_all(
+    port: u16,
+    path: &str,
+    objects: impl IntoIterator<Item = Value>,
+) -> Result<()> {
+    let path: Arc<str> = path.into();
     let mut lanes = vec![Vec::new(); CONNECTIONS];
-    for (number, lane) in (0..count).zip((0..CONNECTIONS).cycle()) {
-        lanes[lane].push(Bytes::from(object(number).to_string()));
+    for (object, lane) in objects.into_iter().zip((0..CONNECTIONS).cycle()) {
+        lanes[lane].push(Bytes::from(object.to_string()));
     }
     let mut tasks = tokio::task::JoinSet::new();
     for lane in lanes.into_iter().filter(|lane| !lane.is_empty()) {
