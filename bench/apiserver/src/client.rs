@@ -23,6 +23,7 @@ pub const TOKEN: &str = "bench-admin-token";
 /// One connection to a server on this machine.
 #[derive(Debug)]
 pub struct Client {
+    port: u16,
     sender: SendRequest<Full<Bytes>>,
     authority: HeaderValue,
     authorization: HeaderValue,
@@ -30,11 +31,9 @@ pub struct Client {
 
 impl Client {
     pub async fn connect(port: u16) -> Result<Self> {
-        let stream = shake(TcpStream::connect(("127.0.0.1", port)).await?).await?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
         Ok(Self {
-            sender,
+            port,
+            sender: dial(port).await?,
             authority: HeaderValue::from_str(&format!("127.0.0.1:{port}"))?,
             authorization: HeaderValue::from_str(&format!("Bearer {TOKEN}"))?,
         })
@@ -63,6 +62,10 @@ impl Client {
             request
                 .headers_mut()
                 .insert(name, HeaderValue::from_static(value));
+        }
+        // Servers close connections that were idle for long: kube-apiserver after 90 seconds.
+        if self.sender.is_closed() {
+            self.sender = dial(self.port).await?;
         }
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
@@ -98,6 +101,14 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Opens a connection.
+async fn dial(port: u16) -> Result<SendRequest<Full<Bytes>>> {
+    let stream = shake(TcpStream::connect(("127.0.0.1", port)).await?).await?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
 }
 
 /// Shakes hands with a server, whoever it is.

@@ -117,7 +117,7 @@ pub async fn measure(side: &impl Side, size: Size) -> Result<Figures> {
     in_force(&mut client).await?;
     // All of them are known to a server at about the same time.
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let wide = median(&mut client, 20).await?;
+    let [wide] = medians(std::array::from_mut(&mut client), 20).await?;
     running.stop().await;
     eprintln!("    1,024 bindings: {:.2} ms", wide / 1000.0);
 
@@ -138,25 +138,34 @@ pub async fn measure(side: &impl Side, size: Size) -> Result<Figures> {
     running.stop().await;
     eprintln!("    at {RATE} requests/s: {without:.3} cores, with 5 policies {with:.3}");
 
-    let running = side.start().await?;
-    make(running.port, "policies", 1, |_| policy("one", "configmaps")).await?;
-    make(running.port, "policybindings", 1, |_| binding("one", "one")).await?;
-    let mut client = Client::connect(running.port).await?;
-    in_force(&mut client).await?;
-    let alone = median(&mut client, 400).await?;
-    make(running.port, "policies", size.others, |number| {
+    // Both servers at once, asked in turn: what the machine does besides meets both alike.
+    let alone = side.start().await?;
+    let among = side.start().await?;
+    for running in [&alone, &among] {
+        make(running.port, "policies", 1, |_| policy("one", "configmaps")).await?;
+        make(running.port, "policybindings", 1, |_| binding("one", "one")).await?;
+    }
+    make(among.port, "policies", size.others, |number| {
         policy(&format!("other-{number}"), &format!("things{number}"))
     })
     .await?;
-    make(running.port, "policybindings", size.others, |number| {
+    make(among.port, "policybindings", size.others, |number| {
         binding(&format!("other-{number}"), &format!("other-{number}"))
     })
     .await?;
+    let mut clients = [
+        Client::connect(alone.port).await?,
+        Client::connect(among.port).await?,
+    ];
+    for client in &mut clients {
+        in_force(client).await?;
+    }
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let among = median(&mut client, 400).await?;
-    running.stop().await;
+    let [of_one, of_many] = medians(&mut clients, 2_000).await?;
+    alone.stop().await;
+    among.stop().await;
     eprintln!(
-        "    one of one: {alone:.0} µs, of {}: {among:.0} µs",
+        "    one of one: {of_one:.0} µs, of {}: {of_many:.0} µs",
         size.others + 1
     );
 
@@ -169,8 +178,8 @@ pub async fn measure(side: &impl Side, size: Size) -> Result<Figures> {
         cores_without_policies: without,
         cores_with_5_policies: with,
         others: size.others,
-        micros_one_of_one: alone,
-        micros_one_of_many: among,
+        micros_one_of_one: of_one,
+        micros_one_of_many: of_many,
     })
 }
 
@@ -282,17 +291,24 @@ async fn in_force(client: &mut Client) -> Result<()> {
     bail!("the policy is not in force")
 }
 
-/// The median time of a request, in microseconds.
-async fn median(client: &mut Client, count: usize) -> Result<f64> {
-    let mut times = Vec::with_capacity(count);
+/// The median time of a request to each of some servers that are asked in turn, in microseconds.
+async fn medians<const SERVERS: usize>(
+    clients: &mut [Client; SERVERS],
+    count: usize,
+) -> Result<[f64; SERVERS]> {
+    let mut times = [const { Vec::new() }; SERVERS];
     for _ in 0..count {
-        let started = Instant::now();
-        client.create(CONFIG_MAPS, config_map("settings")).await?;
-        times.push(started.elapsed());
+        for (client, times) in clients.iter_mut().zip(&mut times) {
+            let started = Instant::now();
+            client.create(CONFIG_MAPS, config_map("settings")).await?;
+            times.push(started.elapsed());
+        }
     }
-    times.sort_unstable();
-    let middle = times.get(count / 2).copied().unwrap_or_default();
-    Ok(middle.as_secs_f64() * 1e6)
+    Ok(times.map(|mut times| {
+        times.sort_unstable();
+        let middle = times.get(count / 2).copied().unwrap_or_default();
+        middle.as_secs_f64() * 1e6
+    }))
 }
 
 /// The cores a side uses under the steady load.
