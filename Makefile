@@ -17,7 +17,7 @@ cluster: tools ## Run three servers on three etcd members until interrupted
 
 .PHONY: faults
 faults: tools ## Random faults of servers, etcd members and the network under load, ROUNDS times; LOCKGATE=FILE is tried instead of this source
-	LOCKGATE_ETCD=$$(tools/need.sh etcd) LOCKGATE_FAULT_ROUNDS=$(or $(ROUNDS),100) $(if $(LOCKGATE),LOCKGATE_PROGRAM=$(abspath $(LOCKGATE))) \
+	LOCKGATE_ETCD=$$(tools/need.sh etcd) LOCKGATE_FAKETIME=$$(tools/need.sh faketime) LOCKGATE_FAULT_ROUNDS=$(or $(ROUNDS),100) $(if $(LOCKGATE),LOCKGATE_PROGRAM=$(abspath $(LOCKGATE))) \
 	$(CARGO) test --locked -p lockgate-cli --test it -- on_etcd --nocapture
 
 .PHONY: check

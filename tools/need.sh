@@ -6,6 +6,7 @@
 #   tools/need.sh etcd       also an etcd, built from its Go module when there is none or an old one; prints its path
 #   tools/need.sh clients    also Helm, the Python client and pytest; prints their folder
 #   tools/need.sh deny       also cargo-deny; prints its folder
+#   tools/need.sh faketime   also libfaketime, from the system's packages; prints its path
 #   tools/need.sh chromium   also Chromium, from the system's packages; prints its folder
 #
 # Exit code 3: it is missing and cannot be installed here.
@@ -181,9 +182,28 @@ chromium() {
     dirname "$(type -P chromium)"
 }
 
+faketime() {
+    local sudo=() library
+    if [[ $(id -u) -ne 0 ]]; then
+        sudo=(sudo -n)
+    fi
+    for library in /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib*/faketime/libfaketimeMT.so.1; do
+        if [[ -e $library ]]; then
+            printf '%s\n' "$library"
+            return
+        fi
+    done
+    say "installing libfaketime for clocks that jump"
+    if ! command -v apt-get >/dev/null || ! { "${sudo[@]}" apt-get update -qq && "${sudo[@]}" apt-get install -y -qq faketime; } >&2; then
+        say "libfaketime is missing, and cannot be installed here: no clock jumps"
+        exit 3
+    fi
+    ls /usr/lib/*/faketime/libfaketimeMT.so.1
+}
+
 for what in "$@"; do
     case $what in
-        kubectl | etcd | clients | deny | chromium) "$what" ;;
+        kubectl | etcd | clients | deny | faketime | chromium) "$what" ;;
         *)
             say "unknown: $what"
             exit 2

@@ -1,11 +1,14 @@
 //! Three `lockgate serve` on three etcd members, while random faults happen to servers, members and the network between them.
 //! What clients do and see is recorded and checked. Without an etcd these tests say so and do nothing.
 //!
-//! `LOCKGATE_FAULT_ROUNDS` is the number of faults, `LOCKGATE_FAULT_SEED` chooses them, `LOCKGATE_PROGRAM` is another build to try;
-//! the figures are printed at the end. Servers change between the two consistencies of admission from fault to fault.
+//! `LOCKGATE_FAULT_ROUNDS` is the number of faults, `LOCKGATE_FAULT_SEED` chooses them, and `LOCKGATE_PROGRAM` is another build to
+//! try. `LOCKGATE_FAKETIME` is libfaketime, without which no clock jumps. The figures are printed at the end. Servers change between
+//! the two consistencies of admission from fault to fault.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -97,6 +100,7 @@ struct Replica {
     door: Doorway,
     /// The way to each member.
     network: Vec<CutProxy>,
+    clock: Clock,
     /// Further arguments.
     arguments: &'static [&'static str],
     consistency: Consistency,
@@ -108,8 +112,10 @@ impl Replica {
         for member in addresses(cluster) {
             network.push(CutProxy::start(member).await);
         }
+        let home = Home::new();
         let mut replica = Self {
-            home: Home::new(),
+            clock: Clock::of(&home),
+            home,
             served: None,
             door: Doorway::new(),
             network,
@@ -136,6 +142,7 @@ impl Replica {
             .arg(self.consistency.argument())
             .args(self.arguments)
             .arg(format!("--etcd-servers={}", members.join(",")));
+        self.clock.give_to(&mut command);
         let mut served = Served::start(command);
         *self.door.0.lock().unwrap() = Door {
             port: served.port(),
@@ -177,6 +184,38 @@ impl Replica {
             .unwrap();
         let pem = lockgate_go::base64::decode(data.lines().next().unwrap()).unwrap();
         trusting(&pem)
+    }
+}
+
+/// The wall clock of a server: an offset in a file, which libfaketime reads once a second. The monotonic clock is not changed, as when
+/// an operator sets the time of a host.
+struct Clock(PathBuf);
+
+impl Clock {
+    fn library() -> Option<OsString> {
+        std::env::var_os("LOCKGATE_FAKETIME").filter(|library| !library.is_empty())
+    }
+
+    fn of(home: &Home) -> Self {
+        let clock = Self(home.path().join("clock"));
+        clock.jump("+0");
+        clock
+    }
+
+    /// Sets the clock: `+3600` is an hour ahead.
+    fn jump(&self, offset: &str) {
+        std::fs::write(&self.0, offset).unwrap();
+    }
+
+    fn give_to(&self, command: &mut Command) {
+        if let Some(library) = Self::library() {
+            command
+                .env("LD_PRELOAD", library)
+                .env("FAKETIME_TIMESTAMP_FILE", &self.0)
+                .env("FAKETIME_CACHE_DURATION", "1")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+                .env("NO_FAKE_STAT", "1");
+        }
     }
 }
 
@@ -554,10 +593,24 @@ enum Fault {
     NoQuorum,
     Compaction,
     NoSpace,
+    ClockJump,
 }
 
 impl Fault {
-    const ALL: [Self; 12] = [
+    /// The faults that this host can cause: clocks jump only with libfaketime.
+    fn possible() -> &'static [Self] {
+        match Clock::library() {
+            Some(_) => &Self::ALL,
+            None => {
+                let (Self::ClockJump, others) = Self::ALL.split_last().unwrap() else {
+                    unreachable!("jumps come last")
+                };
+                others
+            }
+        }
+    }
+
+    const ALL: [Self; 13] = [
         Self::KillServer,
         Self::Compaction,
         Self::KillLeader,
@@ -570,6 +623,7 @@ impl Fault {
         Self::SlowMember,
         Self::NoQuorum,
         Self::NoSpace,
+        Self::ClockJump,
     ];
 }
 
@@ -725,6 +779,15 @@ impl Cluster {
                     .unwrap();
                 self.progress(1).await;
             }
+            // An hour ahead, an hour behind, and back, each for longer than a lease of a leader or an address lasts.
+            Fault::ClockJump => {
+                for offset in ["+3600", "-3600", "+0"] {
+                    self.servers[server].clock.jump(offset);
+                    self.progress(20).await;
+                    tokio::time::sleep(NOTICED).await;
+                    self.recovered().await;
+                }
+            }
         }
         self.recovered().await;
         self.progress(30).await;
@@ -754,7 +817,7 @@ impl Fault {
             Self::KillMember | Self::KillLeader | Self::PauseMember | Self::SlowMember => {
                 Expected::UnderWay
             }
-            Self::StopServer | Self::Compaction => Expected::Nobody,
+            Self::StopServer | Self::Compaction | Self::ClockJump => Expected::Nobody,
         }
     }
 }
@@ -845,8 +908,9 @@ async fn random_faults_of_servers_members_and_network_lose_nothing() {
         seed ^= seed >> 7;
         seed ^= seed << 17;
         let chance = usize::try_from(seed >> 16).unwrap();
-        let fault = Fault::ALL[chance % Fault::ALL.len()];
-        let chance = chance / Fault::ALL.len();
+        let faults = Fault::possible();
+        let fault = faults[chance % faults.len()];
+        let chance = chance / faults.len();
         let consistency = Consistency::BOTH[round % 2];
         for server in 0..SERVERS {
             let changing = &mut cluster.servers[server];

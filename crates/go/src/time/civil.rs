@@ -47,6 +47,7 @@ impl Date {
     }
 
     /// Days since the first of January.
+    #[cfg(feature = "zones")]
     pub(super) fn day_of_year(self) -> i64 {
         self.days()
             - Self {
