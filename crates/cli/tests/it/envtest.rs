@@ -339,7 +339,7 @@ fn installs_files_and_keeps_those_of_others() {
     assert_eq!(version, (Some(0), String::from("Kubernetes v1.36.4\n")));
     let (code, text) = output(Command::new(assets.join("kubectl")).env("PATH", &path));
     assert_eq!(code, Some(1));
-    assert!(text.contains("there is no kubectl on PATH"), "{text}");
+    assert!(text.contains("no kubectl found on PATH"), "{text}");
 
     // What it installed itself it replaces, with a kubectl that has come.
     script("#!/bin/sh\necho a kubectl\n");

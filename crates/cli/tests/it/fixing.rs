@@ -329,7 +329,7 @@ fn captured_calls_are_judged_with_the_configurations() {
     let run = lockgate(&["lint", "good.yaml", "--capture", path]);
     assert!(
         run.stderr
-            .contains("no captured call is of a webhook among these configurations"),
+            .contains("no captured call matches a webhook of these configurations"),
         "{}",
         run.stderr
     );

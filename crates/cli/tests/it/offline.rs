@@ -88,7 +88,7 @@ fn bad_input_gets_one_clear_message_and_its_exit_code() {
         &["replay", "-"],
         "{\"format\":\"lockgate-capture\",\"version\":1,\"source\":\"x\"}",
         2,
-        "nothing to replay on",
+        "no manifests, cluster or webhook given",
     );
     complains(&["capture", "audit", "-"], "not json", 4, "<stdin>:1: ");
     complains(
