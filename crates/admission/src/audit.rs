@@ -29,7 +29,7 @@ pub enum AnnotationError {
         key: String,
     },
     /// The key has another value already; the first one stays.
-    #[error("annotation `{key}` has another value already")]
+    #[error("annotation `{key}` already has another value")]
     Taken {
         /// The key.
         key: String,

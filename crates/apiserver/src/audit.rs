@@ -109,7 +109,7 @@ impl Audit {
         }
         let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = sink.write_all(text.as_bytes()).and_then(|()| sink.flush()) {
-            tracing::error!(%error, "cannot write the audit log");
+            tracing::error!(%error, "audit log write failed");
         }
     }
 }

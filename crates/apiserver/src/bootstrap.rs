@@ -116,7 +116,7 @@ async fn add_versions(storage: &Storage, snapshot: &Snapshot) -> Outcome<()> {
         }
     }
     if count > 0 {
-        tracing::info!(count, "stored objects were told their versions");
+        tracing::info!(count, "stored objects migrated to include their apiVersion");
     }
     Ok(())
 }

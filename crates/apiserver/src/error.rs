@@ -359,7 +359,7 @@ pub(crate) fn corrupt(key: &str, revision: u64) -> Failure {
         "StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: {revision}, \
          AdditionalErrorMsg: data from the storage is not decodable"
     );
-    tracing::error!(key, revision, "a stored object is corrupt");
+    tracing::error!(key, revision, "stored object is corrupt");
     internal(&message)
 }
 

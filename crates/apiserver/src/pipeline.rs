@@ -171,8 +171,8 @@ impl Pipeline {
             answered.map_err(|error| error.to_string())
         };
         answered.unwrap_or_else(|error| {
-            tracing::error!(%error, "a request ended without an answer");
-            let failure = internal("the request ended without an answer");
+            tracing::error!(%error, "request ended without a response");
+            let failure = internal("the request ended without a response");
             respond::failed(&failure, Encoding::Json { pretty: false })
         })
     }

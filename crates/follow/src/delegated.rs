@@ -84,7 +84,7 @@ pub enum DelegatedError {
     #[error("{0}")]
     Forbidden(String),
     /// 500: the main server cannot be asked. Nobody gets through meanwhile.
-    #[error("the API server cannot be asked: {0}")]
+    #[error("the API server is unavailable: {0}")]
     Unknown(Failure),
 }
 

@@ -152,7 +152,7 @@ where
             tokio::select! {
                 ended = connection.as_mut() => return ended,
                 () = self.place.lost() => {
-                    tracing::debug!(address = %self.address, "connection closed for another peer");
+                    tracing::debug!(address = %self.address, "idle connection closed at the connection limit");
                     return Ok(());
                 }
                 _ = phase.wait_for(|phase| is_over(*phase)), if !closing => {

@@ -104,7 +104,7 @@ pub async fn serve<S, H>(
         let (socket, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }

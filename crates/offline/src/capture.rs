@@ -112,10 +112,10 @@ pub struct Capture {
 #[non_exhaustive]
 pub enum CaptureError {
     /// The first line is not that of a capture.
-    #[error("{0}: not a capture: the first line is no `{FORMAT}` header")]
+    #[error("{0}: not a capture: the first line is not a `{FORMAT}` header")]
     NoHeader(String),
     /// The format is newer than this program.
-    #[error("{file}: version {version} of the format is not known; this program reads {VERSION}")]
+    #[error("{file}: unsupported capture format version {version}, expected {VERSION}")]
     Version {
         /// The file.
         file: String,

@@ -29,13 +29,13 @@ pub const DEFAULT_USER: &str = "kubernetes-admin";
 #[non_exhaustive]
 pub enum RequestError {
     /// There is nothing the request is about.
-    #[error("{0} needs an object")]
+    #[error("{0} requires an object")]
     NoObject(&'static str),
     /// The object does not say what it is.
     #[error("the object has no {0}")]
     NoType(&'static str),
     /// The object is none of its kind.
-    #[error("the object is no {kind}: {error}")]
+    #[error("the object is not a valid {kind}: {error}")]
     Decode {
         /// The kind.
         kind: String,

@@ -164,7 +164,7 @@ impl InProcess {
 /// The changes of an answer that cannot be made.
 #[derive(Debug, thiserror::Error)]
 enum PatchError {
-    #[error("there is no object to change")]
+    #[error("the request has no object to change")]
     NoObject,
     #[error(transparent)]
     Syntax(#[from] json_patch::DecodeError),

@@ -89,7 +89,7 @@ impl Default for EtcdOptions {
 #[non_exhaustive]
 pub enum EtcdError {
     /// No member is named.
-    #[error("no etcd server is given")]
+    #[error("no etcd server given")]
     NoServers,
     /// The URL or the certificates of a member cannot be used.
     #[error("cannot use the etcd server `{server}`: {why}")]
@@ -100,13 +100,13 @@ pub enum EtcdError {
         why: String,
     },
     /// The prefix has no name.
-    #[error("the prefix `{0}` is not a path below `/`")]
+    #[error("invalid prefix `{0}`, expected a path below `/`")]
     Prefix(String),
     /// No member can be used.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// Somebody else keeps objects there.
-    #[error("`{key}` was not written by lockgate: the prefix `{prefix}` belongs to somebody else")]
+    #[error("`{key}` was not written by lockgate: the prefix `{prefix}` is used by another program")]
     ForeignPrefix {
         /// The prefix.
         prefix: String,

@@ -179,7 +179,7 @@ pub enum SnapshotError {
     #[error("cannot read the snapshot: {0}")]
     Io(#[from] io::Error),
     /// Something else is in it.
-    #[error("it is not a snapshot of lockgate, or of a later version")]
+    #[error("not a lockgate snapshot, or written by a later version")]
     Foreign,
     /// It does not hold what was written to it.
     #[error("the snapshot is damaged: {0}")]

@@ -55,7 +55,7 @@ use tokio::sync::watch;
 #[non_exhaustive]
 pub enum CacheError {
     /// The first list is not there yet.
-    #[error("the cache of {0} is not filled yet")]
+    #[error("the cache of {0} has not synced yet")]
     NotSynced(String),
     /// The cache has no such index: a mistake in the program.
     #[error("the cache of {kind} has no index `{index}`")]

@@ -59,10 +59,10 @@ pub struct Cluster {
 #[non_exhaustive]
 pub enum ClusterError {
     /// The API server cannot start.
-    #[error("the API server cannot start")]
+    #[error("cannot start the API server")]
     Start(#[from] StartError),
     /// The API server does not take the registrations.
-    #[error("the webhooks cannot be registered")]
+    #[error("cannot register the webhooks")]
     Register(#[from] ApplyError),
 }
 

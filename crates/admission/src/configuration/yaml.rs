@@ -21,7 +21,7 @@ pub enum ConfigurationError {
         message: String,
     },
     /// The document is of another kind.
-    #[error("document {document}: `{found}` is no webhook configuration of v1 or v1beta1")]
+    #[error("document {document}: `{found}` is not a webhook configuration of v1 or v1beta1")]
     Kind {
         /// The number of the document, from 1.
         document: usize,

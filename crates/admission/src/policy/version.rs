@@ -27,7 +27,7 @@ pub(super) struct Version {
 /// Objects that are not available in the version a policy matched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VersionError {
-    #[error("the version that matched is gone")]
+    #[error("the matched version is no longer served")]
     Gone,
     #[error(transparent)]
     Convert(#[from] ConvertError),

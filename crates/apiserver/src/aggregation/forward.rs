@@ -54,9 +54,9 @@ pub(crate) struct Forward<'r> {
 /// Why nothing was sent.
 #[derive(Debug, thiserror::Error)]
 enum Unsendable {
-    #[error("the path or a header of the request cannot be sent on")]
+    #[error("the path or a header of the request cannot be forwarded")]
     Request,
-    #[error("the name, a group or an extra of the user cannot be sent in a header")]
+    #[error("the user's name, a group or an extra value cannot be sent in a header")]
     User,
 }
 
@@ -110,7 +110,7 @@ pub(crate) async fn forward(
             http::Response::from_parts(head, Body::forwarded(body, Some(Box::new(lease))))
         }
         Ok(Err(error)) => {
-            tracing::debug!(%error, api_service = remote.name, "aggregated server failed");
+            tracing::debug!(%error, api_service = remote.name, "aggregated API server failed");
             unavailable(&error.to_string())
         }
         Err(_) => timed_out(),

@@ -14,7 +14,7 @@ pub struct PolicyError(String);
 
 /// A level that does not exist.
 #[derive(Debug, thiserror::Error)]
-#[error("level `{0}` is none of None, Metadata, Request, RequestResponse")]
+#[error("unknown level `{0}`, expected None, Metadata, Request or RequestResponse")]
 struct UnknownLevel(String);
 
 /// An audit policy.

@@ -199,7 +199,7 @@ async fn take(context: &Context, name: &str, step: Step<'_>) {
     // Whoever was faster changed it, which is looked at then.
     if let Err(failure) = taken {
         let error = &failure.0.message;
-        tracing::debug!(name, ?step, error, "APIService of a definition not written");
+        tracing::debug!(name, ?step, error, "APIService of a CustomResourceDefinition not written");
     }
 }
 
@@ -221,7 +221,7 @@ async fn look(
     let stored = store(context, name, status, reason, &message).await;
     if let Err(failure) = &stored {
         let error = &failure.0.message;
-        tracing::debug!(name, error, "availability of an APIService not stored");
+        tracing::debug!(name, error, "APIService availability not written");
     }
     stored.is_ok() && status == "True"
 }

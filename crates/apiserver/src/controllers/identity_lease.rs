@@ -57,7 +57,7 @@ impl Identity {
     pub(super) async fn keep(self, writer: Writer) {
         loop {
             if let Err(failure) = self.renew(&writer).await {
-                tracing::warn!(error = failure.0.message, "the identity lease failed");
+                tracing::warn!(error = failure.0.message, "identity lease not renewed");
             }
             tokio::time::sleep(RENEWAL).await;
         }
@@ -95,7 +95,7 @@ pub(super) async fn collect(writer: Writer) {
         if let Err(failure) = remove_expired(&writer, metadata::now()).await {
             tracing::warn!(
                 error = failure.0.message,
-                "identity leases were not collected"
+                "expired identity leases not deleted"
             );
         }
         tokio::time::sleep(COLLECTION).await;

@@ -34,7 +34,7 @@ impl Advertised {
         loop {
             if let Err(failure) = self.renew(&writer).await {
                 let error = failure.0.message;
-                tracing::warn!(error, "the endpoints of the kubernetes service failed");
+                tracing::warn!(error, "endpoints of the kubernetes Service not written");
             }
             tokio::time::sleep(INTERVAL).await;
         }

@@ -78,10 +78,10 @@ impl Candidate {
                 Ok(Err(failure)) => {
                     tracing::warn!(
                         error = failure.0.message,
-                        "the lease of the controllers failed"
+                        "controller lease not renewed"
                     );
                 }
-                Err(_) => tracing::warn!("the lease of the controllers takes too long"),
+                Err(_) => tracing::warn!("controller lease renewal timed out"),
             }
             let due = renewed + self.times.renew;
             if *leads.borrow() && Instant::now() + self.times.retry >= due {
@@ -132,7 +132,7 @@ impl Candidate {
         tracing::info!(
             identity = self.identity,
             holder,
-            "taking over the controllers"
+            "became leader, starting controllers"
         );
         let transitions = spec["leaseTransitions"].as_i64().unwrap_or_default();
         object["spec"] = self.spec(transitions.saturating_add(1));

@@ -388,7 +388,7 @@ async fn tell(writer: &Writer, namespaces: &Arc<Resource>, namespace: &Value, pr
         && !failure.is_not_found()
     {
         let error = failure.0.message;
-        tracing::debug!(name, error, "the conditions of a namespace cannot be told");
+        tracing::debug!(name, error, "namespace conditions not written");
     }
 }
 

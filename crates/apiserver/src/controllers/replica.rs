@@ -84,11 +84,11 @@ impl Replica {
             Ok(Err(failure)) => {
                 tracing::warn!(
                     error = failure.0.message,
-                    "the endpoint stays until it expires"
+                    "endpoint not removed, it stays until it expires"
                 );
             }
             Err(_) => {
-                tracing::warn!("the endpoint stays until it expires: the store does not answer")
+                tracing::warn!("endpoint not removed, it stays until it expires: store timed out")
             }
         }
     }
@@ -100,7 +100,7 @@ impl Replica {
         };
         let releasing = leader_election::release(&self.writer, &identity.holder);
         if !matches!(tokio::time::timeout(PATIENCE, releasing).await, Ok(Ok(()))) {
-            tracing::warn!("the lease of the controllers stays until it expires");
+            tracing::warn!("controller lease not released, it stays until it expires");
         }
     }
 }

@@ -110,7 +110,7 @@ impl Controllers {
                 // A loop that fell behind the history of the store begins anew.
                 Some(ReadError::Compacted(_)) => {}
                 Some(error) => {
-                    tracing::warn!(%error, "the controllers cannot read the store");
+                    tracing::warn!(%error, "controllers cannot read the store");
                     tokio::time::sleep(STORAGE_PAUSE).await;
                 }
                 // What is under way is given up: another server does it.
@@ -315,7 +315,7 @@ impl Controllers {
                     Ok(came) => came,
                     Err(failure) => {
                         let error = failure.0.message;
-                        tracing::debug!(?work, error, "a controller failed, retrying");
+                        tracing::debug!(?work, error, "controller failed, retrying");
                         (Came::Failed, Vec::new())
                     }
                 }

@@ -36,7 +36,7 @@ impl<W, R: Send + 'static> Workers<W, R> {
             let (id, result) = match self.tasks.join_next_with_id().await {
                 Some(Ok((id, result))) => (id, Some(result)),
                 Some(Err(error)) => {
-                    tracing::error!(%error, "a worker of a controller ended early");
+                    tracing::error!(%error, "controller worker exited unexpectedly");
                     (error.id(), None)
                 }
                 None => std::future::pending().await,

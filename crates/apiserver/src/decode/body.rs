@@ -283,7 +283,7 @@ pub(crate) enum ParseError {
     Protobuf(#[from] protobuf::DecodeError),
     #[error("yaml: invalid leading UTF-8 octet")]
     NotUtf8,
-    #[error("a protobuf body cannot be read as text")]
+    #[error("a protobuf body cannot be decoded as text")]
     NotText,
     #[error("exceeded max depth of {}", limits::BODY_DEPTH)]
     TooDeep,

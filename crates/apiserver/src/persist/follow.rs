@@ -43,7 +43,7 @@ impl Followed {
     /// Waits until the effects of a write are applied.
     pub(super) async fn wait(&self, revision: Revision) {
         if !self.reaches(revision).await {
-            tracing::warn!(%revision, "a write is stored, and its effects are not applied yet");
+            tracing::warn!(%revision, "write stored, but its effects are not applied yet");
         }
     }
 
@@ -105,7 +105,7 @@ impl Follower {
                 // Too much happened meanwhile: it is all read again.
                 ReadError::Compacted(_) => {}
                 error => {
-                    tracing::warn!(%error, "the effects of other servers' writes cannot be followed");
+                    tracing::warn!(%error, "cannot watch the writes of other servers");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -190,7 +190,7 @@ impl Follower {
             // What was in force stays so: that is safer than nothing.
             Err(Failure(status)) => {
                 let (key, error) = (&entry.key, status.message);
-                tracing::error!(%key, error, "a stored object cannot take effect");
+                tracing::error!(%key, error, "cannot apply a stored object");
             }
         }
     }

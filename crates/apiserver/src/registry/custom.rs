@@ -222,7 +222,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         Ok(custom) => Arc::new(custom),
         Err(error) => {
             let name = metadata::text(definition, "name");
-            tracing::error!(%error, definition = name, "the schema of a stored definition cannot be compiled");
+            tracing::error!(%error, definition = name, "cannot compile the schema of a stored CustomResourceDefinition");
             return Vec::new();
         }
     };

@@ -192,7 +192,7 @@ impl Pieces for StoredList {
                 Ok(rest) => *self.rest = rest,
                 // The answer has begun: a list that ends in the middle is no list to any client.
                 Err(_) => {
-                    tracing::error!("cannot encode a stored object, list truncated");
+                    tracing::error!("cannot encode a stored object, list response truncated");
                     self.written = Some(self.entries.len() + 1);
                     return None;
                 }

@@ -128,7 +128,7 @@ pub enum StartError {
     #[error("cannot restore the stored objects: {0}")]
     Restore(String),
     /// A key of service account tokens.
-    #[error("cannot use `{path}`: it holds no P-256, P-384 or RSA key")]
+    #[error("cannot use `{path}`: it contains no P-256, P-384 or RSA key")]
     Key {
         /// The file.
         path: PathBuf,
@@ -547,7 +547,7 @@ fn build(
     let mut anonymous = settings.anonymous_auth;
     // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
     if anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
-        tracing::warn!("anonymous requests disabled: AlwaysAllow would allow them everything");
+        tracing::warn!("anonymous requests disabled because AlwaysAllow would allow all of them");
         anonymous = false;
     }
     let authenticator = Arc::new(Authenticator {

@@ -162,7 +162,7 @@ async fn a_rendered_chart_is_taken_as_it_is_and_followed() {
     ] {
         assert!(log.contains(said), "{said}: {log}");
     }
-    assert!(!log.contains("cannot play"), "{log}");
+    assert!(!log.contains("cannot define"), "{log}");
 }
 
 /// A webhook that does not start is started again once its source has changed.

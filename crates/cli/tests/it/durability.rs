@@ -311,7 +311,7 @@ fn a_second_server_is_told_who_uses_the_folder() {
     assert!(second.port_within(crate::served::DEADLINE).is_err());
     let complaint = second.complaint();
     let want = format!(
-        "the folder `{}` is in use by process {}",
+        "the directory `{}` is in use by process {}",
         home.data().display(),
         served.pid()
     );

@@ -200,7 +200,7 @@ fn longer_circles_are_found_and_open_chains_are_not() {
     ];
     let found = messages("W011", &knot.concat());
     assert_eq!(found.len(), 1, "{found:?}");
-    let end = ", and 2 more services in circles with these";
+    let end = ", and 2 more Services in cycles with these";
     assert!(found[0].ends_with(end), "{found:?}");
     let open = circle.replacen(
         "sideEffects: None",
@@ -286,17 +286,17 @@ fn certificates_are_judged_at_the_given_time() {
     };
     assert_eq!(
         at(AFTER),
-        ["every authority of the bundle has expired, the last 1 days ago"]
+        ["every CA in the bundle has expired, the last one 1 days ago"]
     );
     assert_eq!(
         at(AFTER - 86_400 * 20),
-        ["the last authority of the bundle expires in 18 days"]
+        ["the last CA in the bundle expires in 18 days"]
     );
     assert!(at(0).is_empty());
     let broken = text.replace(AUTHORITY, "Y2EtY2VydA==");
     assert_eq!(
         messages("W023", &broken),
-        ["error: the bundle has no certificate in PEM"]
+        ["error: the bundle contains no PEM certificate"]
     );
 }
 

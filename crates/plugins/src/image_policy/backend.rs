@@ -237,7 +237,7 @@ impl Backend for HttpsBackend {
 enum AnswerError {
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    #[error("want an ImageReview of {API_VERSION}, got kind `{kind}` of `{version}`")]
+    #[error("expected an ImageReview of {API_VERSION}, got kind `{kind}` of `{version}`")]
     Kind { kind: String, version: String },
 }
 

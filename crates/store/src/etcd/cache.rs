@@ -165,7 +165,7 @@ impl Cache {
                 Ended::Lost(CallError::Compacted) => "the watch fell behind compaction",
                 Ended::Lost(error) => {
                     let failure = error.unavailable();
-                    tracing::debug!(%failure, "the watch of etcd is lost, resuming");
+                    tracing::debug!(%failure, "etcd watch interrupted, resuming");
                     // A connection that was lost is made again at once; what fails then is a failure.
                     if matches!(error, CallError::NotSent(_)) {
                         self.failure.send_replace(Some(failure));
@@ -177,7 +177,7 @@ impl Cache {
             };
             tracing::warn!(
                 why,
-                "reading everything from etcd again; watches end with 410"
+                "etcd watch expired, relisting; client watches end with 410"
             );
             loop {
                 match read_all(&self.client, &self.space, &self.options).await {

@@ -34,7 +34,7 @@ impl Compactor {
                 Ok(None) => {}
                 Err(error) => {
                     let error = error.unavailable();
-                    tracing::warn!(%error, "etcd was not compacted, trying again in a while");
+                    tracing::warn!(%error, "etcd compaction failed, retrying");
                 }
             }
         }

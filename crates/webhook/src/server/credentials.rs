@@ -51,7 +51,7 @@ enum FileError {
     Unusable { file: PathBuf, problem: PemError },
     #[error(transparent)]
     Pem(PemError),
-    #[error("the new certificate has expired already")]
+    #[error("the new certificate has already expired")]
     Expired,
     #[error(transparent)]
     Tls(#[from] rustls::Error),
@@ -60,13 +60,13 @@ enum FileError {
 /// Text that is not a certificate with its key, or not a CA bundle.
 #[derive(Debug, thiserror::Error)]
 enum PemError {
-    #[error("it cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Syntax(rustls::pki_types::pem::Error),
-    #[error("it contains no certificate")]
+    #[error("no certificate found")]
     Empty,
-    #[error("its certificate cannot be read: {0}")]
+    #[error("cannot parse the certificate: {0}")]
     Certificate(x509_parser::nom::Err<X509Error>),
-    #[error("its key cannot be read: {0}")]
+    #[error("cannot parse the key: {0}")]
     Key(rustls::pki_types::pem::Error),
     #[error("certificate and key do not match: {0}")]
     Mismatch(rustls::Error),
@@ -79,7 +79,7 @@ enum PemError {
 /// A certificate that clients would not accept, or none.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotServing {
-    #[error("there is no certificate: {0}")]
+    #[error("no certificate: {0}")]
     NoCertificate(String),
     #[error("the certificate is not valid yet")]
     NotYetValid,
@@ -287,7 +287,7 @@ impl Credentials {
         let mut files = FileWatch::new(folders);
         let watch = |files: &mut FileWatch| {
             if let Err(error) = files.begin_anew() {
-                tracing::debug!(%error, "directory cannot be watched, polling");
+                tracing::debug!(%error, "file watching unavailable, polling");
             }
         };
         watch(&mut files);
@@ -304,7 +304,7 @@ impl Credentials {
     /// Reads the files on a thread that may block.
     pub(super) async fn read_elsewhere(self: Arc<Self>) {
         if let Err(error) = tokio::task::spawn_blocking(move || self.read()).await {
-            tracing::error!(%error, "certificates cannot be read, retrying");
+            tracing::error!(%error, "cannot read certificates, retrying");
         }
     }
 

@@ -32,7 +32,7 @@ const READY_POLL: Duration = Duration::from_millis(20);
 #[non_exhaustive]
 pub enum StartError {
     /// An address cannot be listened at.
-    #[error("cannot listen at `{address}`")]
+    #[error("cannot listen on `{address}`")]
     Listen {
         /// Which.
         address: SocketAddr,
