@@ -145,7 +145,7 @@ impl Metrics {
             ),
             validating_policy_seconds: Family::new(
                 "apiserver_validating_admission_policy_check_duration_seconds",
-                "[BETA] How long validations of policies took that did not simply hold, in seconds.",
+                "[BETA] Latency of policy validations with an outcome other than success, in seconds.",
                 &[
                     "enforcement_action",
                     "error_type",
@@ -160,7 +160,7 @@ impl Metrics {
             ),
             mutating_policy_seconds: Family::new(
                 "apiserver_mutating_admission_policy_check_duration_seconds",
-                "[ALPHA] How long mutations by policies took, in seconds.",
+                "[ALPHA] Latency of policy mutations in seconds.",
                 &["error_type", "policy", "policy_binding"],
             ),
             // UPSTREAM: apiserver pkg/util/webhook/metrics.go

@@ -436,12 +436,12 @@ impl Families {
             ),
             long_running: Family::new(
                 "apiserver_longrunning_requests",
-                "[STABLE] Watches that are open, by resource, scope and component.",
+                "[STABLE] Open watches, by resource, scope and component.",
                 labels,
             ),
             in_flight: Family::new(
                 "apiserver_current_inflight_requests",
-                "[STABLE] The most requests that were in flight at once in the last second, by kind.",
+                "[STABLE] Maximum number of requests in flight within the last second, by kind.",
                 &["request_kind"],
             ),
             reading: Watermark::new(now),

@@ -178,10 +178,10 @@ fn repair(
     set(mode & !forbidden).map_err(|error| {
         io::Error::new(
             error.kind(),
-            format!("mode {mode:o} is too open and cannot be changed: {error}"),
+            format!("mode {mode:o} is too permissive and cannot be changed: {error}"),
         )
     })?;
-    tracing::warn!(%path, mode = format!("{mode:o}"), "permissions too open, repaired");
+    tracing::warn!(%path, mode = format!("{mode:o}"), "permissions too open, corrected");
     Ok(())
 }
 

@@ -443,7 +443,7 @@ fn forgotten() -> Failure {
 }
 
 fn not_found() -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, "there is no such page")
+    Failure::new(StatusCode::NOT_FOUND, "page not found")
 }
 
 fn not_allowed() -> Failure {

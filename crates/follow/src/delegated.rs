@@ -139,7 +139,7 @@ impl Delegated {
     /// Nobody, or the main server cannot be asked.
     pub async fn authenticate(&self, identity: Identity<'_>) -> Result<UserInfo, DelegatedError> {
         let published = self.published.load_full();
-        let published = published.ok_or_else(|| DelegatedError::Unknown("not asked yet".into()))?;
+        let published = published.ok_or_else(|| DelegatedError::Unknown("not synced yet".into()))?;
         if let Some(user) = published.by_certificate(identity)? {
             return Ok(user);
         }

@@ -117,7 +117,7 @@ impl Server {
         let bytes_of = |of: Value<'_>, member: &str| -> Result<Option<Vec<u8>>, Failure> {
             if let Some(data) = text_of(of, &format!("{member}-data")) {
                 return Ok(Some(
-                    base64::decode(&data).map_err(|_| "data that is no base64")?,
+                    base64::decode(&data).map_err(|_| "invalid base64 data")?,
                 ));
             }
             let path = text_of(of, member);

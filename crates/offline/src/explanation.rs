@@ -599,7 +599,7 @@ fn explain_hook(
         HookVerdict::Refused if told.reason.is_empty() => told.reason = broken(&trace.predicates),
         HookVerdict::NotReinvoked => {
             told.reason = String::from(if hook.reinvocable() {
-                "nothing changed the object since it was called"
+                "object unchanged since the last call"
             } else {
                 "reinvocationPolicy is Never"
             });

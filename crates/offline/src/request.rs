@@ -320,7 +320,7 @@ pub fn from_review(review: &Value, kinds: &OfflineKinds) -> Result<Request, Requ
     let request = match review.get("request") {
         Some(request) => request,
         None if review.get("operation").is_some() => review,
-        None => return Err(RequestError::Review("there is no `request`")),
+        None => return Err(RequestError::Review("missing `request`")),
     };
     if !request.is_object() {
         return Err(RequestError::Review("`request` is not an object"));
@@ -336,7 +336,7 @@ pub fn from_review(review: &Value, kinds: &OfflineKinds) -> Result<Request, Requ
         _ => [&request["object"], &request["oldObject"]]
             .into_iter()
             .find_map(|object| kind_of(object).ok())
-            .ok_or(RequestError::Review("there is no `kind`"))?,
+            .ok_or(RequestError::Review("missing `kind`"))?,
     };
     // The client asked about these; webhooks may have been shown others.
     let asked_kind = match &request["requestKind"] {

@@ -201,7 +201,7 @@ impl Case {
         };
         let request = match self.request() {
             Ok(request) => request,
-            Err(error) => return failed(format!("the request cannot be made: {error}")),
+            Err(error) => return failed(format!("cannot build the request: {error}")),
         };
         // Who changed which field is only traced in full.
         let needs_changes = !self.expect.blame.is_empty() || self.checks.preservation;

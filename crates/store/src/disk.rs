@@ -170,7 +170,7 @@ impl DiskStore {
         let opened = opening.join().unwrap_or_else(|_| {
             Err(OpenError::Damaged {
                 path: path.clone(),
-                why: String::from("it cannot be made sense of"),
+                why: String::from("invalid contents"),
             })
         });
         let (file, loaded) = opened?;

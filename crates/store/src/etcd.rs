@@ -223,7 +223,7 @@ impl EtcdStore {
             _ => None,
         }
         .map(|kv| kv.value)
-        .ok_or_else(|| Unavailable(format!("etcd: what is agreed on as `{name}` is gone")))
+        .ok_or_else(|| Unavailable(format!("etcd: shared value `{name}` is missing")))
     }
 
     /// Brings the revision of the cluster to this one at least, so that none before it is given to anything. Every

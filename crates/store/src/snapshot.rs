@@ -260,7 +260,7 @@ impl<R: Read> SnapshotReader<R> {
         };
         let follows = self.last.as_ref().is_none_or(|last| last.key < entry.key);
         if !follows || entry.revision > self.revision || entry.created > entry.revision {
-            let why = format!("`{}` cannot be there", entry.key);
+            let why = format!("unexpected key `{}`", entry.key);
             return Err(SnapshotError::Damaged(why));
         }
         self.read += 1;

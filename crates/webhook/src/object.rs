@@ -75,7 +75,7 @@ pub(crate) fn decode<T: DeserializeOwned>(text: &str, member: &str) -> Result<T,
     let mut reader = serde_json::Deserializer::from_str(text);
     reader.disable_recursion_limit();
     T::deserialize(&mut reader).map_err(|error| {
-        let message = format!("{member} cannot be read: {error}");
+        let message = format!("cannot decode {member}: {error}");
         Denial::new(422, "Invalid", message).into()
     })
 }

@@ -369,7 +369,7 @@ fn question_in_steps(text: &str) -> Result<(ReviewVersion, Question<'_>), Unread
         Some((version, uid.into_owned()))
     };
     let question = serde_json::from_str(request).map_err(|error| Unread {
-        message: format!("the request of the AdmissionReview cannot be read: {error}"),
+        message: format!("cannot decode the request of the AdmissionReview: {error}"),
         known: known(),
     })?;
     Ok((version, question))

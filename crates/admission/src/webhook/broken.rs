@@ -18,7 +18,7 @@ pub(super) enum Broken {
     #[error("webhook {} matched an unknown equivalent resource", quote(.0))]
     Equivalent(String),
     /// The objects in the webhook's version are missing.
-    #[error("webhook {} has no objects to be asked about", quote(.0))]
+    #[error("webhook {} was called without objects", quote(.0))]
     Objects(String),
     /// The call of the webhook ended without a result.
     #[error("the call of webhook {} was lost", quote(.0))]

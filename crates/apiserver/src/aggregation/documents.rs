@@ -241,7 +241,7 @@ async fn get(
     let mut request = Request::new(Full::new(Bytes::new()));
     *request.uri_mut() = path
         .parse()
-        .map_err(|_| failed(String::from("the path is no path")))?;
+        .map_err(|_| failed(String::from("invalid request path")))?;
     let headers: [(HeaderName, &'static str); 3] = [
         (ACCEPT, accept),
         (

@@ -26,7 +26,7 @@ pub(super) const PLURALS: [&str; 4] = [
 
 /// The default roles and bindings, by plural.
 pub(super) fn wanted() -> Outcome<BTreeMap<String, Vec<Value>>> {
-    let unreadable = || internal("the default roles of this build cannot be read");
+    let unreadable = || internal("cannot read the built-in default roles");
     let policy: BTreeMap<String, Vec<Value>> =
         serde_json::from_str(POLICY).map_err(|_| unreadable())?;
     let objects = policy.into_iter().map(|(plural, rows)| {

@@ -402,7 +402,7 @@ fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, T
         .collect::<Result<_, _>>()
         .map_err(|error| wrong(error.to_string()))?;
     if chain.is_empty() {
-        return Err(wrong(String::from("there is no certificate in it")));
+        return Err(wrong(String::from("no certificate found")));
     }
     Ok(chain)
 }

@@ -80,7 +80,7 @@ pub(crate) fn prepare_write(resource: &Resource, object: Value) -> Outcome<Effec
 
 fn undecodable(resource: &Resource, named: &Named) -> Failure {
     internal(&format!(
-        "the {} {} cannot be decoded as it is stored",
+        "cannot decode the stored {} {}",
         resource.kind(),
         named.name
     ))

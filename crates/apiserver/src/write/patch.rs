@@ -47,7 +47,7 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
             of_text.clone_into(&mut findings.lock().unwrap_or_else(PoisonError::into_inner));
             return Ok(New::Configuration(configuration.clone()));
         }
-        let old = old.ok_or_else(|| internal("there is nothing to patch"))?;
+        let old = old.ok_or_else(|| internal("no object to patch"))?;
         let (mut object, found) =
             patch.apply_strictly(old, &resource.shape, &of_text, validation)?;
         *findings.lock().unwrap_or_else(PoisonError::into_inner) = found;

@@ -345,7 +345,7 @@ fn a_directory_that_others_can_read_is_closed_with_a_warning() {
     assert_eq!(mode & 0o777, 0o700);
     let log = served.stop();
     assert!(
-        log.contains("permissions too open, repaired") && log.contains("755"),
+        log.contains("permissions too open, corrected") && log.contains("755"),
         "{log}"
     );
     let (served, _) = home.start_ready();

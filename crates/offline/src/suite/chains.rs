@@ -92,7 +92,7 @@ pub(super) fn load(files: &dyn Files, file: &Path, text: &str) -> Result<Vec<Cas
             return Err(LoadError::suite(file, message));
         }
         if test.cases.is_empty() {
-            return Err(LoadError::suite(file, "there are no cases"));
+            return Err(LoadError::suite(file, "no cases found"));
         }
         cases.extend(cases_of(files, file, test)?);
     }
@@ -215,7 +215,7 @@ fn object(
             let path = beside(file, &name);
             let values = manifest::read_values(&path.display().to_string(), &files.read(&path)?)?;
             let first = values.into_iter().next();
-            let (_, value) = first.ok_or_else(|| LoadError::suite(&path, "there is no object"))?;
+            let (_, value) = first.ok_or_else(|| LoadError::suite(&path, "no object found"))?;
             Ok(Some(value))
         }
         other => Ok(other),

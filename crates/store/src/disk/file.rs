@@ -115,7 +115,7 @@ impl DataFile {
             Ok(_) => {}
             // Without the note nobody can tell whether something was lost.
             Err(error) => {
-                let why = format!("the revision it was closed at cannot be read: {error}");
+                let why = format!("cannot read the revision in the clean-shutdown file: {error}");
                 return Err(damaged(&path, &why));
             }
         }

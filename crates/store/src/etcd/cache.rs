@@ -380,7 +380,7 @@ impl Cache {
                     revision: at,
                     previous,
                 },
-                (DELETE, None) => return Err("a key was deleted that is not known"),
+                (DELETE, None) => return Err("delete event for an unknown key"),
                 (_, previous) => {
                     let Some(entry) = self.space.entry(kv) else {
                         continue;

@@ -37,7 +37,7 @@ impl Header {
     pub fn read(tokens: &[TokenTree]) -> Result<(Self, usize), Problem> {
         let other = |token: Option<&TokenTree>| {
             let message =
-                "`webhook` stands on `impl Validator<K> for T` or `impl Mutator<K> for T`";
+                "`webhook` must be on `impl Validator<K> for T` or `impl Mutator<K> for T`";
             Problem::new(span_of(token), message)
         };
         let (head, length) = ImplHead::read(tokens).map_err(other)?;
@@ -75,7 +75,7 @@ impl HubHeader {
     /// It is another item.
     pub fn read(tokens: &[TokenTree]) -> Result<Self, Problem> {
         let other = |token: Option<&TokenTree>| {
-            let problem = Problem::new(span_of(token), "`conversion` stands on `impl Hub for T`");
+            let problem = Problem::new(span_of(token), "`conversion` must be on `impl Hub for T`");
             problem.with_help("the other versions are spokes: `impl Spoke for T`")
         };
         let (head, _) = ImplHead::read(tokens).map_err(other)?;

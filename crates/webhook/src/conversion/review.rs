@@ -115,7 +115,7 @@ pub(crate) async fn answer(
     let question: Question<'_> = match serde_json::from_str(request) {
         Ok(question) => question,
         Err(error) => {
-            let message = format!("the request of the ConversionReview cannot be read: {error}");
+            let message = format!("cannot decode the request of the ConversionReview: {error}");
             let Ok(known) = serde_json::from_str::<Uid<'_>>(request) else {
                 return malformed(message);
             };

@@ -225,7 +225,7 @@ impl Service for Probes {
             return respond(StatusCode::OK, kind, self.metrics.text());
         }
         let Some(paths) = &self.paths else {
-            return plain(StatusCode::NOT_FOUND, "there is nothing here\n");
+            return plain(StatusCode::NOT_FOUND, "not found\n");
         };
         if path == paths.readiness || path == "/readyz" {
             let query = request.uri().query().unwrap_or_default();
@@ -238,7 +238,7 @@ impl Service for Probes {
             // The process answers: a certificate that is not there yet is no reason to kill it.
             return plain(StatusCode::OK, "ok");
         }
-        plain(StatusCode::NOT_FOUND, "there is nothing here\n")
+        plain(StatusCode::NOT_FOUND, "not found\n")
     }
 }
 
