@@ -10,7 +10,7 @@ use lockgate_api::meta::names::check_qualified_name;
 pub enum Level {
     /// Nothing.
     None,
-    /// Who did what to what.
+    /// User, verb and object of each request.
     Metadata,
     /// The request's body too.
     Request,

@@ -104,9 +104,9 @@ pub struct ExpressionTrace {
 pub struct ConditionsTrace {
     /// The verdict.
     pub verdict: ConditionsVerdict,
-    /// How many could not be evaluated, up to the first that was false.
+    /// The number of evaluation errors up to the first false condition.
     pub errors: usize,
-    /// How long evaluation took.
+    /// The evaluation time.
     pub elapsed: Duration,
     /// The conditions that were evaluated, where that is recorded.
     pub expressions: Vec<ExpressionTrace>,
@@ -343,7 +343,7 @@ fn cel_resource(resource: &GroupVersionResource) -> cel::GroupVersionResource {
     }
 }
 
-/// Who asks the authorizer.
+/// The authorizer value of conditions, for the requesting user.
 pub(crate) fn asking(request: &Request, authorizer: &Arc<dyn Authorizer>) -> AuthorizerValue {
     let user = User {
         name: request.user.username.clone(),
@@ -416,7 +416,7 @@ impl RegistrationChecker {
 }
 
 impl ExpressionChecker for RegistrationChecker {
-    /// What is stored already may use every library.
+    /// Stored expressions may use every library.
     fn check(&self, expression: &str, environment: Environment) -> Result<(), ExpressionError> {
         let checked = match environment {
             Environment::New => cel::check_condition_with(expression, self.0),

@@ -115,7 +115,7 @@ impl Configurations {
         configurations
     }
 
-    /// Which kind they are.
+    /// The kind of the configurations.
     #[must_use]
     pub fn kind(&self) -> ConfigurationKind {
         self.kind

@@ -28,11 +28,11 @@ pub enum Decision {
 pub struct Denial {
     /// The status the client gets.
     pub status: Status,
-    /// How it came about.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// How a refusal came about.
+/// The cause of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {

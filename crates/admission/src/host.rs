@@ -356,7 +356,7 @@ pub enum ParamScope {
 
 /// Finds parameters of policies.
 pub trait Params: Send + Sync {
-    /// Where objects of a kind live; nothing if there is no such kind.
+    /// The scope of a parameter kind; `None` if the kind does not exist.
     fn scope(&self, kind: &ParamKind) -> Option<ParamScope>;
 
     /// One object. The namespace is empty for kinds without.

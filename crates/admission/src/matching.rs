@@ -100,7 +100,7 @@ pub struct Matcher<'m> {
     host: &'m Host,
     namespace: NamespaceLookup,
     equivalents: Arc<[Equivalent]>,
-    /// Who asks the authorizer, once a condition needs it.
+    /// The authorizer value, created when a condition needs it.
     asking: Option<AuthorizerValue>,
     /// Set for explanations: why a predicate said no, and what each part of an expression came to.
     records: bool,

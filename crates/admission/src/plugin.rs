@@ -112,7 +112,7 @@ pub(crate) struct UnderWay {
 /// The webhooks that a trace covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Detail {
-    /// Those that could match by operation, group and resource.
+    /// Hooks that may match by operation, group and resource.
     #[default]
     Candidates,
     /// Every one that is registered, for explanations.

@@ -1,4 +1,4 @@
-//! Which webhooks and policies run again, and when.
+//! The webhooks and policies to reinvoke.
 //!
 //! A webhook that asks for it (`IfNeeded`) is called a second time when the object changed after it
 //! was called: by a later webhook, or by a compiled-in plugin in the second round. Nobody is called

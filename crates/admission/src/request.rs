@@ -60,7 +60,7 @@ pub struct Request {
     pub name: String,
     /// The namespace; for a namespace its own name; nothing for cluster-scoped resources.
     pub namespace: String,
-    /// Who asks.
+    /// The requesting user.
     pub user: UserInfo,
     /// The new object in `kind`. Absent when something is deleted.
     pub object: Option<Object>,

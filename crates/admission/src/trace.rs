@@ -69,11 +69,11 @@ impl Step {
 /// One pass through admission.
 #[derive(Debug, Clone)]
 pub struct StepTrace {
-    /// Which half.
+    /// The admission step.
     pub step: Step,
     /// The operation.
     pub operation: Operation,
-    /// How long it took, both rounds together.
+    /// The duration of both rounds.
     pub elapsed: Duration,
     /// Why the request was refused, if it was.
     pub denied: Option<Cause>,
@@ -92,7 +92,7 @@ pub struct PluginTrace {
     pub name: &'static str,
     /// 0, or 1 when it ran again because a webhook changed the object.
     pub round: u8,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
     /// `true` if it denied the request.
     pub denied: bool,
@@ -100,7 +100,7 @@ pub struct PluginTrace {
     pub warnings: Vec<String>,
     /// Audit annotations with the level from which they are recorded.
     pub annotations: Vec<(String, String, Level)>,
-    /// How many webhooks are registered, for the plugins that call webhooks.
+    /// The number of registered webhooks, for plugins that call webhooks.
     pub registered: usize,
     /// The namespace the selectors saw, when one was looked up.
     pub namespace: Option<Arc<Namespace>>,
@@ -180,7 +180,7 @@ pub struct PolicyOutcome {
     pub error: Option<String>,
     /// The enforcement that followed.
     pub enforcement: Enforcement,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
 }
 
@@ -292,15 +292,15 @@ pub struct CallTrace {
     pub resource: GroupVersionResource,
     /// The kind of the objects it was sent.
     pub kind: GroupVersionKind,
-    /// How long everything took, from making the review to patching the object.
+    /// The total duration, from building the review to patching the object.
     pub elapsed: Duration,
-    /// How long the request and its answer took; nothing when it was not asked.
+    /// The duration of the HTTP round trip; zero if no request was sent.
     pub round_trip: Duration,
-    /// How long the webhook had; none without any limit.
+    /// The timeout of the call; `None` without a limit.
     pub allowed_time: Option<Duration>,
     /// The phases of the call.
     pub phases: Vec<(Phase, Duration)>,
-    /// How it ended.
+    /// The outcome.
     pub outcome: CallOutcome,
     /// The patch of the webhook.
     pub patch: Option<PatchTrace>,
@@ -323,7 +323,7 @@ pub struct PatchTrace {
     pub changed: bool,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum CallOutcome {
@@ -337,7 +337,7 @@ pub enum CallOutcome {
         reason: String,
         /// The status code that goes with it.
         code: i32,
-        /// Where the call stopped, when it was under way.
+        /// The phase in which the call failed, if it was in progress.
         phase: Option<Phase>,
     },
     /// The failure is not the webhook's to excuse, whatever its failure policy.

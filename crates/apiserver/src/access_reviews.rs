@@ -394,7 +394,7 @@ fn in_order(object: &Map<String, Value>, order: &[&str]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// What of a selector is not looked at because it makes no sense, in upstream's words.
+/// The warning for an invalid selector that is ignored, in upstream's words.
 ///
 /// UPSTREAM: kubernetes pkg/registry/authorization/util/helpers.go
 fn ignored_selector(asked: &Value, member: &str) -> Option<String> {

@@ -26,7 +26,7 @@ pub(crate) struct Addresses {
 struct Taken {
     addresses: BTreeSet<u32>,
     ports: BTreeSet<i64>,
-    /// Those of stored services, by namespace and name.
+    /// The allocations of stored Services, by namespace and name.
     services: HashMap<(String, String), Held>,
 }
 
@@ -111,7 +111,7 @@ impl Allocation {
 
 /// The keys of what is claimed.
 const CLAIMS: &str = "/-/claims/";
-/// How long a claim lasts: far longer than it takes until others have seen the service.
+/// The validity of a claim: much longer than other servers need to see the Service.
 const CLAIMED: Duration = Duration::from_secs(120);
 
 /// An address or port that cannot be had.

@@ -36,7 +36,7 @@ pub(crate) const ANONYMOUS: &str = "system:anonymous";
 pub(crate) struct Authenticator {
     pub(crate) tokens: Tokens,
     pub(crate) signer: Arc<Signer>,
-    /// Where the accounts are that tokens are issued to.
+    /// The store with the service accounts.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) anonymous: bool,
     /// The headers of proxies in front of the server.

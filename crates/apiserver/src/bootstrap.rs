@@ -31,7 +31,7 @@ const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", 
 pub(crate) struct Published {
     /// The certificates that clients verify the server with.
     pub(crate) ca_pem: String,
-    /// How aggregated servers authenticate clients.
+    /// The authentication configuration for aggregated servers.
     pub(crate) authentication: BTreeMap<&'static str, String>,
 }
 

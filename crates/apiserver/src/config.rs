@@ -498,7 +498,7 @@ impl fmt::Debug for Plugins {
     }
 }
 
-/// How new the objects must be that writes are decided by.
+/// The consistency of the objects that admission and authorization read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AdmissionConsistency {
     /// As a watch has brought them, which takes milliseconds. As kube-apiserver does.
@@ -541,12 +541,13 @@ pub struct Settings {
     pub bind_address: IpAddr,
     /// The port; 0 for any free one, so that many servers can run at once.
     pub secure_port: u16,
-    /// Where certificates are kept, and the key that signs tokens. None keeps them in memory, for servers that live as long as a test.
+    /// The directory for certificates and the token signing key. `None` keeps them in memory, for servers that live as
+    /// long as a test.
     pub cert_dir: Option<PathBuf>,
     /// Certificates and keys that are the same for all servers on one store. Without a folder.
     pub certificates: Option<SharedCertificates>,
-    /// How new the webhook configurations, policies, namespaces and roles of a write must be, where other
-    /// servers change them.
+    /// The consistency of webhook configurations, policies, namespaces and roles on a write, if other servers change
+    /// them.
     pub admission_consistency: AdmissionConsistency,
     /// The serving certificate, when it is not issued by the server's own authority.
     pub serving_files: Option<ServingFiles>,
@@ -580,8 +581,8 @@ pub struct Settings {
     pub max_requests_inflight: usize,
     /// The most requests that write at a time. UPSTREAM: 200.
     pub max_mutating_requests_inflight: usize,
-    /// What is said about built-in types in the documents of OpenAPI: lines of a type, a member and a
-    /// description, separated by tabs. None says nothing.
+    /// The descriptions of built-in types for OpenAPI: lines of a type, a field and a description, separated by tabs.
+    /// `None` omits descriptions.
     pub descriptions: Option<fn() -> String>,
     /// FlowSchemas and PriorityLevelConfigurations decide which requests are served: both limits are
     /// added up, and priority levels share the sum. Otherwise the limits hold as they are.
@@ -600,7 +601,7 @@ pub struct Settings {
     pub disable_plugins: Vec<String>,
     /// Plugins besides those that come with the server.
     pub plugins: Plugins,
-    /// How long pods stay on nodes that are not ready or not reachable.
+    /// The tolerationSeconds of Pods on nodes that are not ready or unreachable.
     pub tolerations: DefaultTolerationSeconds,
     /// The timeout of a request. That of kube-apiserver.
     pub request_timeout: Duration,
@@ -619,8 +620,8 @@ pub struct Settings {
     pub controllers: Controllers,
     /// Workload controllers and a simulated node that runs Pods. None runs no Pods, and costs nothing.
     pub simulate_workloads: Option<lockgate_workloads::Settings>,
-    /// How long a namespace that is deleted stays before what is in it is deleted, so that those who
-    /// look see it go.
+    /// The delay before the contents of a deleted namespace are deleted, so that clients can observe the phase
+    /// Terminating.
     pub namespace_grace: Duration,
     /// The observer of every run of admission.
     pub observer: Option<Observer>,

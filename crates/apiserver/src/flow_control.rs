@@ -42,7 +42,7 @@ const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-
 pub(crate) struct FlowControl {
     /// The requests that all levels together serve at a time; zero is no limit.
     total: usize,
-    /// How long a request waits in a queue.
+    /// The maximum queueing time.
     patience: Duration,
     configured: Mutex<Configured>,
     snapshot: ArcSwap<Snapshot>,
@@ -55,7 +55,7 @@ pub(crate) struct FlowControl {
 struct Configured {
     schemas: BTreeMap<String, Value>,
     levels: BTreeMap<String, Value>,
-    /// What outlives a change of the objects.
+    /// The levels that survive a change of the objects.
     kept_levels: BTreeMap<String, Arc<Level>>,
     kept_counts: BTreeMap<(String, String), Arc<Counts>>,
     /// True while many objects change, which are compiled together.
@@ -65,11 +65,11 @@ struct Configured {
 /// The schemas in the order in which they are matched.
 #[derive(Debug, Default)]
 struct Snapshot {
-    /// Those with rules about resources.
+    /// Schemas with resource rules.
     of_resources: Vec<Arc<Flows>>,
-    /// Those with rules about other paths.
+    /// Schemas with non-resource rules.
     of_paths: Vec<Arc<Flows>>,
-    /// Whatever no schema matches.
+    /// The schema for requests that no other schema matches.
     fallback: Option<Arc<Flows>>,
     all: Vec<Arc<Flows>>,
 }

@@ -21,8 +21,8 @@ pub(crate) struct Heavy {
     runtime: OnceLock<Option<Runtime>>,
 }
 
-/// How much nicer these threads are than those that serve. They have a tenth of their weight, and so still get
-/// on where a machine is busy, and give back what they have locked.
+/// The niceness of these threads relative to serving threads. They get a tenth of the weight, so that they still make
+/// progress and release locks on a busy machine.
 #[cfg(target_os = "linux")]
 const NICER: i32 = 10;
 
@@ -46,7 +46,7 @@ impl Work {
         }
     }
 
-    /// How many threads there are, for so many processors.
+    /// The number of threads for a number of processors.
     fn threads(self, processors: usize) -> usize {
         match self {
             Self::LargeWrites | Self::Controllers => processors.clamp(1, 8),

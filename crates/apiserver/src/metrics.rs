@@ -33,7 +33,7 @@ const OBJECTIVE_SECONDS: &[f64] = &[
 ];
 const BYTES: &[f64] = &[1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
-/// How long a gauge of requests in flight remembers the most there were.
+/// The window of the in-flight gauges' maximum.
 const SPAN: Duration = Duration::from_secs(1);
 
 /// Health checks are counted by their path.
@@ -67,7 +67,7 @@ struct Families {
     writing: Watermark,
 }
 
-/// How many there are, and the most there were at once in the last seconds.
+/// The current number, and the maximum in the last seconds.
 #[derive(Debug)]
 struct Watermark {
     now: i64,
@@ -219,7 +219,7 @@ fn dry_run(query: &Query) -> &'static str {
     }
 }
 
-/// How a request was served.
+/// The facts of a served request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Served {
     pub(crate) code: StatusCode,

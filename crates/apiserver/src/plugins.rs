@@ -27,7 +27,7 @@ use crate::write::{Writer, create};
 /// The program that manages the fields of what plugins write.
 const PROGRAM: &str = "kube-controller-manager";
 
-/// How many parsed objects are kept. They are few: limits, quotas, classes, accounts, namespaces.
+/// The maximum number of cached parsed objects: limits, quotas, classes, accounts, namespaces.
 const MAX_KEPT: usize = 4096;
 
 /// The objects of a server, for its plugins.

@@ -263,7 +263,8 @@ impl StoredParams {
     }
 
     fn resource(&self, kind: &ParamKind) -> Result<Arc<Resource>, ParamError> {
-        resource_of(&self.registry, kind).ok_or_else(|| ParamError::new("the kind is no longer served"))
+        resource_of(&self.registry, kind)
+            .ok_or_else(|| ParamError::new("the kind is no longer served"))
     }
 
     async fn param(

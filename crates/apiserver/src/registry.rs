@@ -278,7 +278,7 @@ pub(crate) struct Snapshot {
     resources: Vec<Arc<Resource>>,
     by_plural: ByName,
     by_kind: ByName,
-    /// Those that are not served, by plural.
+    /// The resources that are not served, by plural.
     hidden: HashMap<String, Arc<Resource>>,
     equivalents: HashMap<String, Arc<[Equivalent]>>,
     discovery: discovery::Cache,

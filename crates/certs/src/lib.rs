@@ -308,7 +308,7 @@ pub struct Terms {
     pub server: bool,
     /// It proves who a client is.
     pub client: bool,
-    /// How long it is good.
+    /// The validity period.
     pub lifetime: Duration,
 }
 

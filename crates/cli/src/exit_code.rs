@@ -1,4 +1,4 @@
-//! How the process ends. Scripts rely on these numbers.
+//! Exit codes. Scripts rely on these numbers.
 
 use std::process::ExitCode as ProcessExitCode;
 

@@ -63,8 +63,8 @@ fn read_text(name: &str, reader: impl Read, path: &Path) -> Result<Source, ReadE
     Ok(Source::new(name, text))
 }
 
-    /// The files below a directory, sorted by path. `enters` selects subdirectories by name, `takes` files by path
-    /// and name. Symbolic links to directories are not followed, so that the walk ends.
+/// The files below a directory, sorted by path. `enters` selects subdirectories by name, `takes` files by path
+/// and name. Symbolic links to directories are not followed, so that the walk ends.
 ///
 /// # Errors
 ///

@@ -157,9 +157,7 @@ impl Live {
             match self.list(path).await {
                 Ok(found) => objects.manifests.extend(found.unwrap_or_default()),
                 Err(LiveError::Get { path, error }) => {
-                    objects
-                        .notes
-                        .push(format!("cannot read `{path}`: {error}"));
+                    objects.notes.push(format!("cannot read `{path}`: {error}"));
                 }
                 Err(error) => return Err(error),
             }
@@ -191,9 +189,7 @@ impl Live {
             match self.list(path).await {
                 Ok(found) => objects.manifests.extend(found.unwrap_or_default()),
                 Err(LiveError::Get { path, error }) => {
-                    objects
-                        .notes
-                        .push(format!("cannot read `{path}`: {error}"));
+                    objects.notes.push(format!("cannot read `{path}`: {error}"));
                 }
                 Err(error) => return Err(error),
             }

@@ -138,7 +138,7 @@ fn within(path: &mut String, key: &str, act: impl FnOnce(&mut String)) {
     path.truncate(length);
 }
 
-/// Who set what, as of the newest change.
+/// The last writer of each field.
 #[derive(Debug, Default)]
 pub(crate) struct Blame(Vec<(String, Value)>);
 

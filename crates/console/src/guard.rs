@@ -1,4 +1,4 @@
-//! Who gets in: the right host, the right page, a known user who may.
+//! Access control: host, origin, user and permissions.
 //!
 //! A browser sends credentials with every request of every page. So there are none that it would send by
 //! itself: the page reads its token from the fragment of the URL, which is never sent, and puts it into the

@@ -52,7 +52,7 @@ pub struct Recorder {
     kept: Arc<Kept>,
 }
 
-/// What is kept.
+/// The kept records and the statistics.
 #[derive(Debug)]
 pub(crate) struct Kept {
     limits: Limits,

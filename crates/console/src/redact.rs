@@ -1,4 +1,4 @@
-//! What is never kept: the data of Secrets, and tokens that are submitted for review.
+//! Redaction: the data of Secrets, and tokens submitted for review.
 
 use std::borrow::Cow;
 

@@ -98,7 +98,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 type Response = http::Response<Body>;
 
-/// What a console is served with.
+/// The settings of a console.
 pub struct Serving {
     /// The requests.
     pub recorder: Arc<Recorder>,

@@ -1,4 +1,4 @@
-//! What webhooks and policies did so far: calls, refusals, failures, time.
+//! Statistics of webhooks and policies: calls, rejections, failures, latency.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -20,11 +20,11 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::server::{Failure, Server};
 
-/// Where the main server says how clients are authenticated.
+/// The path of the main server's authentication configuration.
 const PUBLISHED: &str =
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
-/// How long an answer of the main server is believed.
+/// The time for which decisions of the main server are cached.
 ///
 /// UPSTREAM: apiserver pkg/server/options (ten seconds for each)
 const FRESH: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ const MAX_KEPT: usize = 4096;
 /// Tokens that are longer are nobody's.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// Who a request is from, and whether they may, as the main API server says.
+/// Delegated authentication and authorization by the main API server.
 pub struct Delegated {
     server: Arc<Server>,
     published: ArcSwapOption<Published>,
@@ -43,7 +43,7 @@ pub struct Delegated {
     permissions: Mutex<Kept<(bool, String)>>,
 }
 
-/// What a client proves by its connection and its headers.
+/// The identity of a client: its certificate and headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'r> {
     /// The certificates it showed, unverified, its own first.
@@ -52,7 +52,7 @@ pub struct Identity<'r> {
     pub headers: &'r HeaderMap,
 }
 
-/// What a user wants to do.
+/// The requested permission.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Permission<'r> {
     /// The verb, such as `create`.
@@ -88,7 +88,7 @@ pub enum DelegatedError {
     Unknown(Failure),
 }
 
-/// How the main server says that clients are authenticated.
+/// The published authentication configuration of the main server.
 struct Published {
     front_proxies: Option<Arc<dyn ClientCertVerifier>>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
@@ -139,7 +139,8 @@ impl Delegated {
     /// Nobody, or the main server cannot be asked.
     pub async fn authenticate(&self, identity: Identity<'_>) -> Result<UserInfo, DelegatedError> {
         let published = self.published.load_full();
-        let published = published.ok_or_else(|| DelegatedError::Unknown("not synced yet".into()))?;
+        let published =
+            published.ok_or_else(|| DelegatedError::Unknown("not synced yet".into()))?;
         if let Some(user) = published.by_certificate(identity)? {
             return Ok(user);
         }

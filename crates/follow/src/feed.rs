@@ -20,7 +20,7 @@ use crate::server::{Failure, Server};
 const MAX_LIST_BYTES: usize = 256 * 1024 * 1024;
 const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// How long to wait before asking again, at first and at most.
+/// The initial and the maximum backoff.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// An engine, and what keeps it up to date.
@@ -170,7 +170,7 @@ impl Feed {
     }
 }
 
-/// How far a collection is known.
+/// The state of a followed collection.
 struct Step {
     /// The version to watch from; none to list again.
     version: Option<String>,
@@ -178,7 +178,7 @@ struct Step {
     progress: bool,
 }
 
-/// Where objects of a collection go.
+/// The receiver of a collection's objects.
 trait Sink: Sync {
     fn replace(&self, all: &[Value<'_>]) -> Result<(), Failure>;
     fn put(&self, object: Value<'_>) -> Result<(), Failure>;

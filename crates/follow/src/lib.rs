@@ -1,4 +1,4 @@
-//! What an aggregated API server asks the main one.
+//! Delegation of an aggregated API server to the main API server.
 //!
 //! ```text
 //!   main API server ──► Feed ──► Engine: webhooks that are registered there are called here

@@ -26,10 +26,10 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 /// The largest answer that is read whole.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
-/// How long an answer that is read whole may take.
+/// The timeout of a complete response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the main API server is, and who we are there.
+/// The main API server: its address and our credentials.
 pub struct Server {
     host: String,
     port: u16,

@@ -51,7 +51,7 @@ impl Activity {
         activity
     }
 
-    /// How often a connection is to be looked at.
+    /// The interval of idle checks.
     pub(crate) fn tick(&self) -> Duration {
         let shortest = self.idle.min(self.head) / 4;
         shortest.clamp(Duration::from_millis(5), Duration::from_secs(1))
@@ -203,7 +203,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
 /// of the large ones that are under way has its turn, and there may be a hundred.
 const TURN: usize = 32 << 10;
 
-/// What a connection has left of its turn before others on its thread come.
+/// The remaining budget of a connection before it yields to others on its thread.
 #[derive(Debug)]
 struct Turn(usize);
 

@@ -18,11 +18,10 @@ use crate::limits::Limits;
 use crate::places::Place;
 use crate::service::{Connected, Handshake, Phase, Service};
 
-/// How long a connection that was taken at the last moment has for its first request.
-/// UPSTREAM: Go net/http (closeIdleConns)
+/// The time a connection accepted during shutdown has for its first request. UPSTREAM: Go net/http (closeIdleConns)
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// How much of an answer is buffered for a client that does not read it, for each stream.
+/// The maximum buffered response bytes per stream for a client that does not read.
 const SEND_BYTES: usize = 64 << 10;
 
 /// A connection and all it needs.

@@ -7,10 +7,9 @@
 //!                                       reading of answers have a time each
 //! ```
 //!
-//! Whoever is connected must say something: the head of a request within a time, another request
-//! before the connection is idle for too long, and an answer must be read. There are so many places,
-//! and when there are no more, the peer that has most of them loses its oldest idle connection:
-//! nobody is shut out by another.
+//! Connections have timeouts for the request head, for the next request and for reading a response. Their number is
+//! limited. At the limit, the peer with the most connections loses its oldest idle one, so that one peer cannot exclude
+//! others.
 //!
 //! Knows nothing of what is asked and answered: that is for the [`Service`].
 //!

@@ -1,11 +1,11 @@
-//! How much connections may take, and for how long they are waited for.
+//! Limits and timeouts of connections.
 
 use std::time::Duration;
 
 /// The limits of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// How many connections there may be.
+    /// The maximum number of connections.
     pub connections: usize,
     /// Time for a handshake.
     pub handshake: Duration,
@@ -20,7 +20,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// How many descriptors the process may have open, as far as the system tells.
+    /// The open file limit of the process, if known.
     #[must_use]
     pub fn open_files() -> Option<usize> {
         let limits = std::fs::read_to_string("/proc/self/limits").ok()?;

@@ -1,4 +1,4 @@
-//! How many connections there are, and whose.
+//! The connection count per peer.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

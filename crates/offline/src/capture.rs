@@ -37,7 +37,7 @@ pub struct Header {
     pub format: String,
     /// The version of the format.
     pub version: u32,
-    /// Where the requests come from: `serve`, `audit` or `webhook`.
+    /// The source of the requests: `serve`, `audit` or `webhook`.
     pub source: String,
 }
 

@@ -56,7 +56,7 @@ pub enum ClusterError {
     },
 }
 
-/// How strictly manifests are read.
+/// The strictness of reading manifests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Validation {
     /// As an API server reads what `kubectl apply` sends: unknown fields and invalid values are errors.

@@ -100,7 +100,7 @@ pub struct Verdict {
     /// The message of a denial, as the client gets it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// How a denial came about.
+    /// The cause of a denial.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub cause: &'static str,
 }
@@ -123,7 +123,7 @@ pub struct StepExplanation {
     pub policies: Vec<PolicyExplanation>,
 }
 
-/// What becomes of a webhook.
+/// The explanation of a webhook.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HookExplanation {
@@ -147,7 +147,7 @@ pub struct HookExplanation {
     pub converted_to: Option<String>,
     /// `Fail` or `Ignore`.
     pub failure_policy: &'static str,
-    /// How long a call may take, in seconds.
+    /// The timeout of a call, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<i32>,
     /// Why a dry run of the request would be refused, if it would.
@@ -166,7 +166,7 @@ pub struct HookExplanation {
     pub warnings: Vec<String>,
 }
 
-/// What becomes of a webhook, in a word.
+/// The verdict on a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HookVerdict {
@@ -224,7 +224,7 @@ impl HookVerdict {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExpressionExplanation {
-    /// Where it stands, as in `matchConditions[0]`.
+    /// The field path, such as `matchConditions[0]`.
     pub field: String,
     /// Its name, where it has one.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -249,7 +249,7 @@ pub struct ExpressionExplanation {
 pub struct PartExplanation {
     /// The text of the part.
     pub text: String,
-    /// How many parts are around it.
+    /// The nesting depth.
     pub depth: u32,
     /// Its value.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -261,7 +261,7 @@ pub struct PartExplanation {
     pub cost: u64,
 }
 
-/// What becomes of a policy.
+/// The explanation of a policy.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyExplanation {
@@ -280,7 +280,7 @@ pub struct PolicyExplanation {
     pub bindings: Vec<BindingExplanation>,
 }
 
-/// What becomes of a policy, a binding or an evaluation, in a word.
+/// The verdict on a policy, binding or evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyVerdict {
@@ -334,7 +334,7 @@ impl PolicyVerdict {
     }
 }
 
-/// What becomes of a binding.
+/// The explanation of a binding.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingExplanation {
@@ -378,7 +378,7 @@ pub struct EvaluationExplanation {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutcomeExplanation {
-    /// Where the expression stands.
+    /// The field path of the expression.
     pub field: String,
     /// `deny`, `warn`, `audit` or `allow`.
     pub enforcement: &'static str,
@@ -530,7 +530,7 @@ fn failure_policy(policy: FailurePolicy) -> &'static str {
     }
 }
 
-/// What becomes of a webhook, by its trace.
+/// The verdict on a webhook from its trace.
 #[must_use]
 pub fn hook_verdict(trace: &HookTrace) -> HookVerdict {
     if let Some(call) = &trace.call {
@@ -806,7 +806,7 @@ fn explain_binding(
     told
 }
 
-/// What becomes of an evaluation, by its trace.
+/// The verdict on an evaluation from its trace.
 #[must_use]
 pub fn evaluation_verdict(trace: &EvaluationTrace, failed: PolicyVerdict) -> PolicyVerdict {
     let conditions = trace.conditions.as_ref().map(|it| &it.verdict);

@@ -77,7 +77,7 @@ pub enum Hook {
 #[derive(Clone, Default)]
 pub struct Hooks {
     known: HashMap<String, Hook>,
-    /// What webhooks do that are not known by name; without it, they are assumed to allow.
+    /// The behaviour of webhooks that are not listed by name; without it, they are assumed to allow.
     others: Option<Hook>,
     live: Option<Arc<dyn Caller>>,
 }

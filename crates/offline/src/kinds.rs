@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::manifest::split_api_version;
 
-/// Where objects of a kind live.
+/// The scope of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// In namespaces.
@@ -40,7 +40,7 @@ pub struct Known {
     pub resource: GroupVersionResource,
     /// The kind of its objects.
     pub kind: GroupVersionKind,
-    /// Where they live.
+    /// The scope.
     pub placement: Placement,
 }
 

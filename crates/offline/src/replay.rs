@@ -20,7 +20,7 @@ use crate::kinds::OfflineKinds;
 use crate::manifest::Manifest;
 use crate::request::{RequestError, from_review};
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Result {
     /// True if it was allowed.
@@ -43,7 +43,7 @@ pub struct Changed {
     pub record: usize,
     /// The request in a few words.
     pub request: String,
-    /// What changed.
+    /// The changes.
     pub changes: Vec<Change>,
 }
 

@@ -60,7 +60,7 @@ pub struct Wanted {
     pub object: Option<Value>,
     /// The stored object.
     pub old_object: Option<Value>,
-    /// Who asks.
+    /// The requesting user.
     pub user: UserInfo,
     /// The namespace of the request.
     pub namespace: Option<String>,

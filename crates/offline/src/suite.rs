@@ -134,9 +134,9 @@ pub struct Suites {
 /// The outcome of a case.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What is not as expected; empty if the case passed.
+    /// The differences from the expectation; empty if the case passed.
     pub failures: Vec<String>,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
     /// The run, where a trace was asked for.
     pub run: Option<Run>,

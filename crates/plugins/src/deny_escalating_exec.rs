@@ -16,10 +16,10 @@ use crate::rules::{About, Refusal, Rules, Verdict};
 
 const CONNECT: &[Operation] = &[Operation::Connect];
 
-/// Which pods are closed.
+/// The Pods to which exec is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Closed {
-    /// Those with a privileged container.
+    /// Pods with a privileged container.
     Privileged,
     /// Also those in a namespace of the node.
     Escalating,

@@ -20,7 +20,7 @@ use crate::lru::Lru;
 use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object};
 use crate::texts::aggregate;
 
-/// How many buckets a limit keeps unless it says otherwise.
+/// The default number of buckets per limit.
 const CACHE_SIZE: usize = 4096;
 
 /// The configuration file of upstream's plugin, `eventratelimit.admission.k8s.io/v1alpha1`.
@@ -42,8 +42,8 @@ pub struct Limit {
     pub qps: i32,
     /// Events at once.
     pub burst: i32,
-    /// How many buckets are kept; 4096 when it is zero. Those that were not used the longest go
-    /// first, and come back full.
+    /// The maximum number of buckets; 4096 if zero. The least recently used buckets are evicted, and start full when
+    /// they return.
     #[serde(default)]
     pub cache_size: i32,
 }

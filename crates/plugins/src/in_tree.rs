@@ -40,13 +40,13 @@ pub struct Parts {
     pub lookup: Arc<dyn Lookup>,
     /// Writes in the name of the server.
     pub writes: Arc<dyn Writes>,
-    /// Who writes what is charged, shared with whoever counts.
+    /// The quota ledger, shared with the quota controller.
     pub quotas: Arc<Ledger>,
     /// Knows kinds.
     pub mapper: Arc<dyn Mapper>,
     /// Features that plugins depend on.
     pub gates: Gates,
-    /// How long pods stay on nodes that are away.
+    /// The tolerationSeconds of Pods on unavailable nodes.
     pub tolerations: DefaultTolerationSeconds,
 }
 

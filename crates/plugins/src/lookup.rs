@@ -221,7 +221,7 @@ impl fmt::Debug for dyn Writes {
     }
 }
 
-/// Where an object is kept: its resource, its namespace, its name.
+/// The key of an object: its resource, namespace and name.
 type Place = (Resource, String, String);
 
 /// Objects in memory. Clones share them.

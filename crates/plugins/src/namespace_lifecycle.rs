@@ -18,11 +18,11 @@ use crate::rules::{About, Refusal, Rules, Verdict};
 
 /// Namespaces that are not deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
-/// How long a namespace whose deletion was asked for is looked at where it is stored.
+/// The time after a namespace deletion for which the namespace is read from storage.
 const DISTRUST: Duration = Duration::from_secs(30);
 /// Of so many at most.
 const MAX_DISTRUSTED: usize = 100;
-/// How long a cache gets to learn of a namespace that has just been made.
+/// The time for a cache to observe a newly created namespace.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// Keeps namespaces and what is in them consistent.

@@ -28,7 +28,7 @@ use policy::{Level, LevelVersion, Policy, Version, label_key, of_namespace};
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// How many pods of a namespace are looked at when it becomes stricter, and for how long.
+/// The maximum number of Pods checked, and the time limit, when a namespace becomes stricter.
 const MAX_PODS: usize = 3000;
 const MAX_TIME: Duration = Duration::from_secs(1);
 

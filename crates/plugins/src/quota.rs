@@ -38,10 +38,10 @@ pub use count::{Counted, Usage, counted_by, status_of};
 pub use devices::Devices;
 pub use ledger::Ledger;
 
-/// How often a write that met somebody else's is tried again.
+/// The number of retries of a conflicting write.
 const RETRIES: usize = 3;
 
-/// How long a writer waits for its turn.
+/// The time a writer waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The configuration of the plugin, `apiserver.config.k8s.io/v1`.

@@ -16,7 +16,7 @@ use crate::rules::{About, NEW_PODS, Refusal, Rules, Verdict};
 /// The annotation of a namespace.
 const ANNOTATION: &str = "openshift.io/active-deadline-seconds-override";
 
-/// How long pods may run.
+/// The maximum run time of Pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {

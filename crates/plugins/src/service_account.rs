@@ -24,7 +24,7 @@ const VOLUME_PREFIX: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// How often the default account is looked for: a controller is about to make it.
+/// The number of lookups of the default service account, which a controller may still be creating.
 const TRIES_FOR_DEFAULT: u32 = 10;
 
 /// Without letters that could make up words.
@@ -224,7 +224,7 @@ fn check_mirror(pod: &Value) -> Verdict {
     Ok(())
 }
 
-/// Where volumes name a secret.
+/// The paths of Secret names in volumes.
 // UPSTREAM: kubernetes pkg/api/pod/util.go (VisitPodSecretNames).
 const SECRETS_OF_VOLUMES: [&[&str]; 10] = [
     &["azureFile", "secretName"],

@@ -99,17 +99,17 @@ pub enum Policy {
 pub struct Template {
     /// The name.
     pub name: String,
-    /// Which pods it is for; all of them without one.
+    /// The label selector of Pods; without it, all Pods match.
     #[serde(default)]
     pub selector: Labels,
-    /// Where its containers and init containers stand among those of the pod.
+    /// The position of its containers and init containers in the Pod.
     #[serde(default)]
     pub order: Order,
     /// The part: `metadata` with labels and annotations, and `spec`.
     pub pod: Value,
 }
 
-/// Where something stands among others.
+/// The position of injected items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Order {

@@ -47,7 +47,7 @@ const AT_ONCE: u64 = 256;
 /// The keys of what replicas agree on.
 const AGREED: &str = "/lockgate.io/agreed";
 
-/// How to reach etcd, and what to keep there.
+/// The etcd servers, credentials and key prefix.
 #[derive(Debug, Clone)]
 pub struct EtcdOptions {
     /// The URLs of the members.
@@ -62,7 +62,7 @@ pub struct EtcdOptions {
     pub layout: Arc<dyn Layout>,
     /// Write below the prefix though somebody else has.
     pub adopt_prefix: bool,
-    /// How often history is compacted; never if zero.
+    /// The interval of compaction; zero disables it.
     pub compaction_interval: Duration,
     /// The history the cache keeps.
     pub history: MemoryOptions,
@@ -105,8 +105,10 @@ pub enum EtcdError {
     /// No member can be used.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// Somebody else keeps objects there.
-    #[error("`{key}` was not written by lockgate: the prefix `{prefix}` is used by another program")]
+    /// The prefix contains keys of another program.
+    #[error(
+        "`{key}` was not written by lockgate: the prefix `{prefix}` is used by another program"
+    )]
     ForeignPrefix {
         /// The prefix.
         prefix: String,

@@ -27,17 +27,17 @@ use crate::tls::Offer;
 use crate::wire::{self, Wire};
 use crate::wording::{self, Failure};
 
-/// How many idle connections are kept for one address.
+/// The maximum number of idle connections per address.
 ///
 /// UPSTREAM: k8s.io/client-go transport/cache.go (idleConnsPerHost).
 const MAX_IDLE: usize = 25;
 
-/// How long an idle connection is kept.
+/// The idle timeout of a connection.
 ///
 /// UPSTREAM: Go net/http/transport.go (DefaultTransport).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Where a connection leads.
+/// The destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) scheme: Scheme,

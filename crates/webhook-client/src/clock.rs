@@ -1,4 +1,4 @@
-//! Which phase a call is in, and how long each took.
+//! The phases of a call and their durations.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -21,7 +21,7 @@ use crate::tls::ClientCertificate;
 
 pub use files::{PluginConfiguration, load, parse_kubeconfig, plugin_part};
 
-/// How long a token is used before its file is read again.
+/// The time for which a token is cached before its file is read again.
 ///
 /// UPSTREAM: k8s.io/client-go transport/token_source.go (NewCachedFileTokenSource).
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60);
@@ -84,10 +84,10 @@ impl Credentials {
     }
 }
 
-/// Somebody a webhook is shown.
+/// Credentials for a set of webhooks.
 #[derive(Default)]
 pub struct User {
-    /// Which webhooks he is for: a host with or without port, `*.` and a domain, or `*`.
+    /// The webhooks they apply to: a host with or without port, `*.` and a domain, or `*`.
     pub name: String,
     /// A bearer token.
     pub token: Option<String>,
@@ -101,7 +101,7 @@ pub struct User {
     pub username: String,
     /// For basic authentication.
     pub password: String,
-    /// Who to act as.
+    /// The user to impersonate.
     pub impersonate: Option<Impersonate>,
     /// The name to expect in the webhook's certificate instead of its host.
     pub tls_server_name: Option<String>,
@@ -149,7 +149,7 @@ impl fmt::Debug for Material {
     }
 }
 
-/// Who to act as.
+/// The user to impersonate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Impersonate {
     /// The user.
@@ -158,7 +158,7 @@ pub struct Impersonate {
     pub uid: String,
     /// Its groups.
     pub groups: Vec<String>,
-    /// Whatever else is known of it.
+    /// Extra values.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 

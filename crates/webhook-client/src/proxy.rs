@@ -23,7 +23,7 @@ use crate::target::{Scheme, split_authority};
 use crate::wire::{self, USER_AGENT};
 use crate::wording::{self, Failure};
 
-/// Which targets are reached through a proxy.
+/// The proxy settings.
 #[derive(Debug, Clone, Default)]
 pub struct Proxies {
     http: Option<Proxy>,

@@ -61,7 +61,7 @@ impl ServiceResolver for DnsResolver {
 #[derive(Debug)]
 pub struct MappedResolver {
     addresses: HashMap<(String, String, Option<i32>), String>,
-    /// Those with a pattern, in the order in which they are tried.
+    /// Mappings with a pattern, in order of precedence.
     patterns: Vec<Pattern>,
     rest: Arc<dyn ServiceResolver>,
 }

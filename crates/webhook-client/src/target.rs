@@ -1,4 +1,4 @@
-//! Where a webhook is: its URL, its path and the name its certificate must carry.
+//! The target of a webhook call: URL, path and server name.
 
 use std::net::IpAddr;
 

@@ -25,7 +25,7 @@ use x509_parser::x509::AttributeTypeAndValue;
 
 use crate::call::ClientError;
 
-/// Which authorities are trusted.
+/// The trusted CAs.
 #[derive(Debug, Clone)]
 pub(super) struct Roots {
     store: Arc<RootCertStore>,

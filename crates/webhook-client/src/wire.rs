@@ -20,13 +20,13 @@ use crate::tap::{Ends, Tap};
 use crate::target::split_authority;
 use crate::wording::{self, Failure};
 
-/// How long reaching an address may take.
+/// The connect timeout.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a handshake may take.
+/// The TLS handshake timeout.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How the client names itself.
+/// The user agent.
 ///
 /// UPSTREAM: k8s.io/apiserver pkg/util/webhook/authentication.go (setGlobalDefaults).
 pub(super) const USER_AGENT: &str = "kube-apiserver-admission";

@@ -22,7 +22,7 @@ pub enum Operation {
     Update,
     /// It is deleted.
     Delete,
-    /// Somebody connects to it, as `kubectl exec` does.
+    /// A connection to a subresource, such as `kubectl exec`.
     Connect,
     /// Something that this version of the framework does not know.
     Other(String),
@@ -74,7 +74,7 @@ pub(crate) struct Facts {
     pub(crate) operation: Operation,
     pub(crate) user: UserInfo,
     pub(crate) dry_run: bool,
-    /// Where the objects stand in `body`.
+    /// The range of the object in `body`.
     pub(crate) object: Option<Range<usize>>,
     pub(crate) old_object: Option<Range<usize>>,
     pub(crate) options: Option<Range<usize>>,
@@ -171,7 +171,7 @@ impl Context {
         &self.facts.namespace
     }
 
-    /// Who asks.
+    /// The requesting user.
     #[must_use]
     pub fn user(&self) -> &UserInfo {
         &self.facts.user
@@ -196,7 +196,7 @@ impl Context {
         self.deadline
     }
 
-    /// How long there is left to decide.
+    /// The remaining time until the deadline.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let deadline = self.deadline?;

@@ -125,7 +125,7 @@ impl Conversion {
         }
     }
 
-    /// Where it is converted, for manifests.
+    /// The registration, for manifests.
     #[must_use]
     pub fn registration(&self) -> &ConversionRegistration {
         &self.registration

@@ -1,8 +1,8 @@
-//! The objects that tell a cluster of webhooks, and the `conversion` of CustomResourceDefinitions.
+//! Generation of webhook configurations, and of the `conversion` of CustomResourceDefinitions.
 //!
-//! A registration says what is true wherever its webhook runs; [`ManifestOptions`] says where it runs.
-//! Where both say something, the registration wins. The form is that of kubebuilder: one object of each
-//! kind, the mutating one first, webhooks by name.
+//! A registration is independent of the deployment; [`ManifestOptions`] has the address. If both set a value, the
+//! registration takes precedence. The format is kubebuilder's: one object per kind, the mutating configuration first,
+//! webhooks sorted by name.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ use crate::webhooks::Webhooks;
 /// By this annotation cert-manager knows whose certificate to write into an object.
 const INJECT_CA_FROM: &str = "cert-manager.io/inject-ca-from";
 
-/// Where webhooks run, and how the objects are called.
+/// The address of the webhooks, and the names of the configurations.
 ///
 /// ```
 /// use lockgate_webhook::ManifestOptions;
@@ -164,7 +164,7 @@ impl ManifestOptions {
         self.client_config_at(path, &registration.webhook.client_config)
     }
 
-    /// How a path is reached. What `own` says wins.
+    /// The `clientConfig` of a path. Settings in `own` take precedence.
     fn client_config_at(&self, path: &str, own: &ClientConfig) -> ClientConfig {
         let ca_bundle = own.ca_bundle.clone();
         let ca_bundle = ca_bundle.or_else(|| self.ca_bundle.clone().map(Bytes));

@@ -90,7 +90,7 @@ fn is_too_deep(text: &str) -> bool {
     opening.sum::<usize>() > MAX_DEPTH && depth(text) > MAX_DEPTH
 }
 
-/// How deep JSON text nests, without recursion.
+/// The nesting depth of a JSON text, computed without recursion.
 fn depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let (mut in_string, mut escaped) = (false, false);

@@ -148,7 +148,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// What differs is no JSON, or nests more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep.
+    /// The texts are not JSON, or nest more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep.
     pub fn of_view(sent: &str, before: &str, after: &str) -> Result<Self, Refusal> {
         let mut patch = Self::default();
         let texts = Texts {

@@ -179,9 +179,9 @@ impl Role {
 pub struct Registration {
     /// Mutating or validating.
     pub role: Role,
-    /// Where it is served.
+    /// The path.
     pub path: String,
-    /// Where it is served besides.
+    /// Additional paths.
     pub aliases: Vec<String>,
     /// Everything else. `client_config` is left empty but for what is true wherever the webhook runs.
     pub webhook: hub::Webhook,
@@ -215,14 +215,14 @@ impl Registration {
         }
     }
 
-    /// Where it is served.
+    /// Sets the path.
     #[must_use]
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
     }
 
-    /// Where it is served besides.
+    /// Adds a path.
     #[must_use]
     pub fn alias(mut self, path: impl Into<String>) -> Self {
         self.aliases.push(path.into());
@@ -302,7 +302,7 @@ impl Registration {
         self
     }
 
-    /// How long the API server waits, from 1 to 30.
+    /// Sets the timeout of a call, from 1 to 30 seconds.
     #[must_use]
     pub fn timeout_seconds(mut self, seconds: i32) -> Self {
         self.webhook.timeout_seconds = Some(seconds);
@@ -354,7 +354,7 @@ impl Registration {
     }
 }
 
-/// Where kubebuilder serves the webhook of a kind.
+/// The path at which kubebuilder serves the webhook of a kind.
 ///
 /// ```
 /// use lockgate_webhook::{Role, default_path};
@@ -369,7 +369,7 @@ pub fn default_path(role: Role, group: &str, version: &str, kind: &str) -> Strin
     format!("/{verb}-{group}-{version}-{kind}")
 }
 
-/// Where a webhook is served for people: `/validate-pod`.
+/// The short path of a webhook: `/validate-pod`.
 #[must_use]
 pub fn logical_path(role: Role, kind: &str) -> String {
     format!("/{}-{}", role.verb(), kind.to_lowercase())
@@ -427,13 +427,13 @@ pub struct Kind {
 
 #[cfg(feature = "kube")]
 impl Kind {
-    /// Where kubebuilder serves the webhook.
+    /// The path at which kubebuilder serves the webhook.
     #[must_use]
     pub fn path(&self, role: Role) -> String {
         default_path(role, &self.group, &self.version, &self.kind)
     }
 
-    /// Where it is served for people.
+    /// The short path, such as `/validate-pod`.
     #[must_use]
     pub fn logical_path(&self, role: Role) -> String {
         logical_path(role, &self.kind)

@@ -375,7 +375,7 @@ fn question_in_steps(text: &str) -> Result<(ReviewVersion, Question<'_>), Unread
     Ok((version, question))
 }
 
-/// Where a part that was borrowed from a text stands in it.
+/// The range of a borrowed part in its text.
 fn range_in(text: &str, part: &str) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     start..start + part.len()

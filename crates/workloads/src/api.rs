@@ -156,7 +156,7 @@ pub trait Api: Send + Sync + 'static {
     async fn settled(&self);
 }
 
-/// What a certificate that is signed may be used for.
+/// The requested usages of a certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct SigningTerms<'t> {
     /// The usages of the request, such as `client auth`.

@@ -25,7 +25,7 @@ struct State {
     controlled: HashMap<String, BTreeSet<(Kind, Arc<str>)>>,
     /// The keys of those without a controller, by namespace.
     orphans: HashMap<(Kind, String), BTreeSet<Arc<str>>>,
-    /// How many Pods every Job has: by the path of the Job, then by its uid.
+    /// The number of Pods of each Job: by the path of the Job, then by its uid.
     pods_of_jobs: HashMap<String, BTreeMap<String, usize>>,
 }
 

@@ -115,7 +115,7 @@ impl Recorder {
     }
 }
 
-/// What was written already, so that it is counted and not written again.
+/// A recorded event, to increment its count instead of creating another.
 #[derive(Debug, Default)]
 struct Known {
     written: HashMap<String, (String, u64)>,

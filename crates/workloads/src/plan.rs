@@ -1,4 +1,4 @@
-//! What a Pod is to go through: the settings, and the annotations that say otherwise.
+//! The simulated lifecycle of a Pod: the settings, and overriding annotations.
 //!
 //! ```text
 //!   scheduled ─ start-after ─► running ─ ready-after ─► ready ─ complete-after ─► succeeded or failed

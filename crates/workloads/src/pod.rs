@@ -147,7 +147,7 @@ pub(crate) fn available_in(pod: &Value, min_ready_seconds: i64, now: i64) -> Opt
     Some((since.unwrap_or(now) + min_ready_seconds - now).max(0))
 }
 
-/// How many Pods are ready, and how many available, and when the next one is.
+/// The numbers of ready and available Pods, and the time of the next change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
     pub(crate) ready: i64,

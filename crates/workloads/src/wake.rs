@@ -1,4 +1,4 @@
-//! Who is to look at what after a change.
+//! The objects to reconcile after a change.
 
 use crate::context::Context;
 use crate::kind::Kind;

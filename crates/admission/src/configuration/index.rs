@@ -16,7 +16,7 @@ use crate::request::Operation;
 /// Positions of hooks, ascending.
 type Positions = Vec<u32>;
 
-/// Where hooks stand.
+/// The index of hooks by operation, group and resource.
 #[derive(Debug, Default)]
 pub(crate) struct Index([Level; 4]);
 
@@ -44,7 +44,7 @@ impl Candidates {
         Self((0..u32::try_from(count).unwrap_or(u32::MAX)).collect())
     }
 
-    /// Those before a position.
+    /// The positions below `end`.
     pub(crate) fn below(mut self, end: usize) -> Self {
         self.0.retain(|position| (*position as usize) < end);
         self
@@ -55,7 +55,7 @@ impl Candidates {
         self.0.iter().map(|position| *position as usize)
     }
 
-    /// How many there are.
+    /// The number of hooks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

@@ -145,7 +145,7 @@ impl Policies {
         policies
     }
 
-    /// Which kind they are.
+    /// The kind of the policies.
     #[must_use]
     pub fn kind(&self) -> PolicyKind {
         self.kind

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::Configurations;
 use super::manifests::{self, ManifestError, ManifestGate, hex};
 
-/// How often the files are looked at.
+/// The polling interval of the files.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// The outcome of reading the manifest files.

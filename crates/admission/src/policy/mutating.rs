@@ -91,7 +91,7 @@ struct Invocation {
     binding: CompiledBinding,
     param: Option<Arc<Param>>,
     version: usize,
-    /// Where the trace tells of it: policy, binding and evaluation.
+    /// The position in the trace: policy, binding and evaluation.
     told: (usize, usize, usize),
 }
 

@@ -22,8 +22,8 @@ use crate::trace::CallOutcome;
 /// UPSTREAM: apiserver pkg/util/webhook/client.go
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// How much later than the deadline a caller is given up that does not keep it. One that does can say
-/// where the call stopped, and is to be the first to notice.
+/// The grace period after the deadline before a caller is abandoned. A caller that keeps the deadline can report the
+/// phase, and should be the first to notice.
 const GRACE: Duration = Duration::from_millis(250);
 
 /// A call without a decision.

@@ -218,7 +218,7 @@ impl Plugin for ValidatingWebhooks {
 
 /// A question to be asked.
 struct Ask {
-    /// Where its hook stands in the trace.
+    /// The position of its hook in the trace.
     position: usize,
     hook: Arc<CompiledHook>,
     resource: GroupVersionResource,

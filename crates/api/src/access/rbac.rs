@@ -44,7 +44,7 @@ pub struct Rule {
 #[derive(Debug)]
 struct Binding {
     subjects: Vec<Subject>,
-    /// Where the role is, and its name.
+    /// The namespace and name of the role.
     role: (String, String),
 }
 

@@ -24,7 +24,7 @@ use tokio_rustls::client::TlsStream;
 use super::ServiceReference;
 use crate::http::body::Connection;
 
-/// How long reaching an address and shaking hands may take, each.
+/// The timeout of connecting and of the TLS handshake, each.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections that are kept.
 const IDLE: usize = 25;
@@ -36,7 +36,7 @@ const STREAMS: usize = 100;
 /// UPSTREAM: apimachinery pkg/util/net/http.go (readIdleTimeout, pingTimeout)
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(15);
-/// How much of an answer may be on its way: lists are large, and clients that do not read are felt still.
+/// The flow-control window of a stream: lists are large, and backpressure of slow clients must still reach the server.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Shared connections.

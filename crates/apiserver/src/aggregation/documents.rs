@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Aggregator, Remote};
 
-/// How long a document may take.
+/// The timeout of a document.
 ///
 /// UPSTREAM: kube-aggregator pkg/controllers/status/remote (five seconds)
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -33,7 +33,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// How long a server may take to begin an answer to a request that lasts.
+/// The timeout for the response head of a long-running request.
 const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
 /// A request that was authorized.

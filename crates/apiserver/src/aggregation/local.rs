@@ -90,7 +90,7 @@ const GROUPS: &[Group] = &[
     ("storagemigration.k8s.io", 15_800, &[("v1beta1", 9)]),
 ];
 
-/// How the server manages an APIService.
+/// The management mode of an APIService.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Managed {
     /// Created when the server starts, and left alone afterwards.
@@ -99,7 +99,7 @@ pub(crate) enum Managed {
     Always,
 }
 
-/// What an APIService says about itself.
+/// The contents of an APIService.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Registration {
     pub(crate) managed: Option<Managed>,

@@ -467,7 +467,7 @@ fn refused(request: &AccessRequest<'_>, why: &str) -> Failure {
     }
 }
 
-/// What is wrong with extra values, by the rules that constrained impersonation adds.
+/// The validation error of extra values under the rules of constrained impersonation.
 fn extra_error(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
     let (parent, mut why) = (Path::root("extra"), None);
     for (key, values) in extra {

@@ -259,7 +259,7 @@ impl Signer {
     }
 }
 
-/// Those that are wanted and there, in the order in which they are wanted.
+/// The audiences in both lists, in the order of `wanted`.
 pub(crate) fn intersect(there: &[String], wanted: &[String]) -> Vec<String> {
     let meant = wanted.iter().filter(|audience| there.contains(audience));
     meant.cloned().collect()

@@ -21,7 +21,7 @@ pub(crate) struct NodeAuthorizer {
     graph: RwLock<Graph>,
 }
 
-/// What nodes are related to.
+/// The objects that nodes are related to.
 #[derive(Debug, Default)]
 struct Graph {
     /// Pods by namespace and name.

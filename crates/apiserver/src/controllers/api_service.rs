@@ -30,7 +30,7 @@ use crate::write::delete::Deletion;
 use crate::write::update::Change;
 use crate::write::{create, patch};
 
-/// How often a server that answers is looked at.
+/// The interval of availability checks of an available server.
 ///
 /// UPSTREAM: kube-aggregator pkg/apiserver/apiserver.go (resync of thirty seconds)
 const RESYNC: Duration = Duration::from_secs(30);
@@ -142,7 +142,7 @@ async fn forget(context: &Context, services: &BTreeMap<String, ApiService>) {
     }
 }
 
-/// What is to be done about the APIService of a definition.
+/// The next step for the APIService of a CustomResourceDefinition.
 #[derive(Debug, Clone, Copy)]
 enum Step<'s> {
     Create(&'s Value),
@@ -199,7 +199,12 @@ async fn take(context: &Context, name: &str, step: Step<'_>) {
     // Whoever was faster changed it, which is looked at then.
     if let Err(failure) = taken {
         let error = &failure.0.message;
-        tracing::debug!(name, ?step, error, "APIService of a CustomResourceDefinition not written");
+        tracing::debug!(
+            name,
+            ?step,
+            error,
+            "APIService of a CustomResourceDefinition not written"
+        );
     }
 }
 

@@ -23,7 +23,7 @@ const COMPONENT: &str = "kube-apiserver";
 /// The time that a Lease lasts.
 const SECONDS: u64 = 3600;
 const RENEWAL: Duration = Duration::from_secs(10);
-/// How often Leases that ended are looked for.
+/// The interval of collecting expired Leases.
 const COLLECTION: Duration = Duration::from_secs(3600);
 
 /// The name and the holder of a server's Lease.

@@ -76,10 +76,7 @@ impl Candidate {
                 }
                 Ok(Ok(false)) => set(&leads, false),
                 Ok(Err(failure)) => {
-                    tracing::warn!(
-                        error = failure.0.message,
-                        "controller lease not renewed"
-                    );
+                    tracing::warn!(error = failure.0.message, "controller lease not renewed");
                 }
                 Err(_) => tracing::warn!("controller lease renewal timed out"),
             }
@@ -212,7 +209,7 @@ mod tests {
         assert_ne!(renewed["spec"]["renewTime"], "2026-01-01T00:00:00.000000Z");
     }
 
-    /// Whatever time the other believes it is, and however clocks jump: what counts is how long this one has seen no change.
+    /// Independent of the other server's clock and of clock jumps: only the time without an observed change counts.
     #[test]
     fn takes_over_after_the_time_without_a_change_and_not_before() {
         for renewed in [

@@ -22,7 +22,7 @@ use crate::registry::Resource;
 use crate::request::{ObjectPath, Request};
 use crate::write::update::{Change, New};
 
-/// Where quotas are.
+/// The key prefix of quotas.
 const QUOTAS: &str = "/core/resourcequotas/";
 
 /// Resources whose changes may give something back.
@@ -33,8 +33,8 @@ const SHRINKING: [&str; 4] = [
     "/resource.k8s.io/resourceclaims/",
 ];
 
-/// How long other servers may take to store what they charged. A quota that is charged meanwhile is counted again,
-/// since its version is another one then.
+/// The time other servers may take to store a charged object. If a quota is charged meanwhile, its version changes and
+/// it is counted again.
 const UNDER_WAY: Duration = Duration::from_secs(2);
 
 /// Returns true if a change at a key may make work, be it no deletion.

@@ -28,7 +28,7 @@ const PAGE: usize = 500;
 /// The pause before storage that failed is read again.
 const STORAGE_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often the usage of quotas is counted again without an event.
+/// The resync interval of quota usage.
 ///
 /// UPSTREAM: kubernetes pkg/controller/resourcequota/config (ResourceQuotaSyncPeriod, five minutes); what is
 /// counted here is in this process.

@@ -14,7 +14,7 @@ use super::in_flight::Permit;
 /// An answer.
 pub(crate) type Response = http::Response<Body>;
 
-/// How much is handed over at a time: what a slow reader has not asked for is not made.
+/// The size of body chunks: a chunk is produced only when the reader asks for it.
 const PIECE: usize = 64 << 10;
 
 /// The body of an answer.

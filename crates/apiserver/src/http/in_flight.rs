@@ -12,17 +12,17 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// How long an answer that is not read keeps its place.
+/// The time after which an unread response loses its seat.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Room for bodies, for events of watches, and for answers that are not sent piece by piece, in bytes.
-/// Whoever sends a large body slowly, or reads a large answer slowly, keeps its room meanwhile.
+/// The memory for request bodies, watch events and unchunked responses, in bytes.
+/// A client that sends a large body or reads a large response slowly keeps its share meanwhile.
 pub(crate) const ROOM: usize = 64 << 20;
 
-/// Room for the trees of large writes while they are worked on, in bytes.
+/// The memory for the object trees of large writes in progress, in bytes.
 pub(crate) const TREES: usize = 32 << 20;
 
-/// How much more than its text an object takes while it is worked on.
+/// The memory of an object tree relative to its text.
 pub(crate) const TREE: usize = 4;
 
 /// The requests of one kind that are served now, or the memory they take.

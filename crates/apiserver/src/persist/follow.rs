@@ -26,7 +26,7 @@ const NOTHING: &str = "/-/none/";
 #[derive(Debug)]
 pub(crate) struct Followed {
     reached: watch::Sender<Revision>,
-    /// Somebody wants to know how far the watch is.
+    /// Wakes the follower to request the progress of the watch.
     wanted: Notify,
 }
 

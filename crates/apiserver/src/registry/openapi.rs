@@ -18,8 +18,8 @@ use super::document::{Document, hex};
 use super::{Resource, Shape, Snapshot};
 use crate::version::GIT_VERSION;
 
-/// Where the descriptions of built-in types come from: lines that are unpacked when a document is made,
-/// and not kept.
+/// The source of the descriptions of built-in types: lines that are unpacked when a document is generated, and then
+/// freed.
 pub(crate) type DescriptionText = fn() -> String;
 
 fn described(text: Option<DescriptionText>) -> Descriptions {

@@ -1,4 +1,4 @@
-//! How objects of a resource are decoded, converted and compared, and the [`Kind`] behind them.
+//! Decoding, conversion and comparison of a resource's objects, and the [`Kind`] behind them.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ struct Unstored;
 
 impl Kind for Unstored {}
 
-/// How objects of a resource are decoded.
+/// The representation of a resource's objects.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
     /// A kind of the tables.

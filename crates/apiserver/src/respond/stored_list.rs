@@ -23,7 +23,7 @@ pub(crate) struct StoredList {
     metadata: Value,
     entries: Vec<Arc<Entry>>,
     form: Form,
-    /// How many are written; none before the head is.
+    /// The number of written items; `None` before the head.
     written: Option<usize>,
     /// The stored bytes that are left of the last one: large objects are not copied for each of their readers.
     rest: Box<Bytes>,

@@ -74,7 +74,7 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
 }
 
 impl Patch {
-    /// What the patch makes of an object, as yet undecoded.
+    /// The patched object, not yet decoded.
     fn patched(&self, old: &Value, shape: &Shape) -> Outcome<Value> {
         Ok(match self {
             Self::Json(patch) => patch.apply(old).map_err(|_| unprocessable())?,

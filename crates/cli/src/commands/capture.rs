@@ -150,9 +150,8 @@ impl From<CaptureFileError> for CommandError {
     fn from(error: CaptureFileError) -> Self {
         let failed = Self::failed(error.to_string());
         match error {
-            CaptureFileError::Exists(_) => {
-                failed.with_help("captures are never overwritten: set another file, or remove this one")
-            }
+            CaptureFileError::Exists(_) => failed
+                .with_help("captures are never overwritten: set another file, or remove this one"),
             CaptureFileError::Io { .. } => failed,
         }
     }

@@ -277,9 +277,8 @@ fn reviews(file: &Path, cluster: &Cluster) -> Result<Vec<Asked>, CommandError> {
     let mut requests = Vec::with_capacity(reviews.len());
     for review in &reviews {
         let request = from_review(review, &cluster.kinds).map_err(|error| {
-            CommandError::invalid_input(format!("{}: {error}", source.name)).with_help(
-                "pass an AdmissionReview request, or a file of `lockgate capture`",
-            )
+            CommandError::invalid_input(format!("{}: {error}", source.name))
+                .with_help("pass an AdmissionReview request, or a file of `lockgate capture`")
         })?;
         requests.push((request, Vec::new()));
     }

@@ -88,7 +88,9 @@ fn write(
         .unwrap_or_else(|| PathBuf::from(name));
     if folder.exists() {
         let message = format!("`{}` already exists", folder.display());
-        return Err(CommandError::usage(message).with_help("set another directory with --directory"));
+        return Err(
+            CommandError::usage(message).with_help("set another directory with --directory")
+        );
     }
     if let Some(source) = source
         && !source.join("crates/webhook/Cargo.toml").is_file()

@@ -618,9 +618,8 @@ impl ServeArgs {
     fn check_connections(&self) -> Result<(), CommandError> {
         match (self.max_connections, ConnectionLimits::open_files()) {
             (Some(most), Some(files)) if most.get() >= files => {
-                let message = format!(
-                    "--max-connections {most} exceeds the open file limit of {files}"
-                );
+                let message =
+                    format!("--max-connections {most} exceeds the open file limit of {files}");
                 Err(CommandError::usage(message).with_help(
                     "raise the limit with `ulimit -n` to twice the connections, or lower --max-connections",
                 ))

@@ -272,10 +272,7 @@ async fn clear(store: &EtcdStore, overwrite: bool) -> Result<(), CommandError> {
             return Ok(());
         };
         if !overwrite {
-            let message = format!(
-                "etcd already has objects, for example `{}`",
-                first.key
-            );
+            let message = format!("etcd already has objects, for example `{}`", first.key);
             return Err(CommandError::failed(message)
                 .with_help("set --overwrite to replace them, or another --etcd-prefix"));
         }
@@ -354,8 +351,9 @@ pub(super) fn explain_etcd(error: EtcdError) -> CommandError {
         EtcdError::ForeignPrefix { .. } => failed.with_help(
             "set another --etcd-prefix, or --etcd-adopt-prefix to read and write those objects",
         ),
-        EtcdError::Unavailable(_) => failed
-            .with_help("check --etcd-servers; etcd 3.5.13 or newer is required, see docs/storage.md"),
+        EtcdError::Unavailable(_) => failed.with_help(
+            "check --etcd-servers; etcd 3.5.13 or newer is required, see docs/storage.md",
+        ),
         _ => failed,
     }
 }

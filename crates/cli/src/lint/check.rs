@@ -104,7 +104,7 @@ pub fn check(sources: Vec<Source>, expressions: Expressions<'_>, risks: Option<&
 
 /// A separately parsed part of a source, so that a syntax error does not hide the other parts.
 pub(super) struct Part {
-    /// Where the part starts in the source.
+    /// The offset of the part in the source.
     base: usize,
     pub(super) documents: Result<Vec<Document>, SyntaxError>,
 }
@@ -638,7 +638,9 @@ impl<'d> Checker<'_, 'd> {
             "apiVersion",
             span,
         );
-        finding.help = Some(String::from("set these fields explicitly before migrating to v1"));
+        finding.help = Some(String::from(
+            "set these fields explicitly before migrating to v1",
+        ));
         self.add(finding);
     }
 

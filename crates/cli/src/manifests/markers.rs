@@ -151,8 +151,7 @@ impl Reading {
         let tokens: TokenStream = match code.parse() {
             Ok(tokens) => tokens,
             Err(error) => {
-                let message =
-                    "invalid Rust: unclosed bracket or quote, or unknown token";
+                let message = "invalid Rust: unclosed bracket or quote, or unknown token";
                 return self.problem(
                     name,
                     Problem {

@@ -224,9 +224,7 @@ fn excluded(verdict: &ConditionsVerdict) -> Option<String> {
         ConditionsVerdict::Excluded { condition } => {
             Some(format!("excluded by matchCondition {condition}"))
         }
-        _ => Some(String::from(
-            "not called: matchCondition evaluation failed",
-        )),
+        _ => Some(String::from("not called: matchCondition evaluation failed")),
     }
 }
 

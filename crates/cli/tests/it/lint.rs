@@ -143,8 +143,7 @@ fn names_what_cannot_be_read() {
 fn shows_as_many_findings_as_asked() {
     let run = lockgate(&["lint", "many-problems.yaml", "--max-findings", "1"]);
     assert!(
-        run.stdout
-            .contains("more; set --max-findings to show more"),
+        run.stdout.contains("more; set --max-findings to show more"),
         "{}",
         run.stdout
     );

@@ -246,7 +246,7 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
         .collect();
     let hooks: Vec<&Vec<Guard<'_>>> = guards.values().collect();
     // A Service has edges to the Services whose Pods its webhooks match. With many Services that is almost all of
-        // them, so the graph is not materialised: only edges to unvisited Services are tried.
+    // them, so the graph is not materialised: only edges to unvisited Services are tried.
     let leads = |from: usize, to: usize| {
         let (Some(hooks), Some(pods)) = (hooks.get(from), pods.get(to)) else {
             return false;

@@ -87,7 +87,8 @@ webhooks:
     check: |context, report| {
         for hook in &context.set.hooks {
             if !hook.is_mutating() && !hook.fails_closed() && hook.reaches_builtin_groups() {
-                let message = String::from("while it is unavailable, requests it would deny are allowed");
+                let message =
+                    String::from("while it is unavailable, requests it would deny are allowed");
                 report.hook(hook, "failurePolicy", message);
             }
         }

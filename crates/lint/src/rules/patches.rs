@@ -389,7 +389,9 @@ fn excess(exchange: &Exchange, operation: &PatchOperation) -> Option<String> {
     match segments.as_slice() {
         [] => return Some(String::from("replace the whole object")),
         ["metadata", member, ..] if SERVER_METADATA.contains(member) => {
-            return Some(format!("change `metadata.{member}`, which the server manages"));
+            return Some(format!(
+                "change `metadata.{member}`, which the server manages"
+            ));
         }
         ["status", ..] if exchange.subresource != "status" => {
             return Some(String::from(
@@ -397,9 +399,7 @@ fn excess(exchange: &Exchange, operation: &PatchOperation) -> Option<String> {
             ));
         }
         ["spec", "selector", ..] if exchange.group == "apps" => {
-            return Some(String::from(
-                "change `spec.selector`, which is immutable",
-            ));
+            return Some(String::from("change `spec.selector`, which is immutable"));
         }
         _ => {}
     }

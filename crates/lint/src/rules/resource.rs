@@ -239,10 +239,7 @@ fn unknown_resources(context: &Context<'_>, report: &mut Reporter<'_>) {
                         }
                     })
                     .collect();
-                let message = format!(
-                    "no resource `{plural}` in {}{hint}",
-                    list(&shown, 4)
-                );
+                let message = format!("no resource `{plural}` in {}{hint}", list(&shown, 4));
                 report.hook(hook, &format!("rules[{index}].resources[{at}]"), message);
             }
         }

@@ -67,9 +67,8 @@ webhooks:
             {
                 Some(bundle) => judge(context, hook, bundle, report),
                 None if hook.service().is_some() && !is_injected(context.set, hook.object) => {
-                    let message = String::from(
-                        "no caBundle: calls of the Service fail until it is injected",
-                    );
+                    let message =
+                        String::from("no caBundle: calls of the Service fail until it is injected");
                     report.graded(Grade::Lower, hook, "clientConfig", message);
                 }
                 None => {}

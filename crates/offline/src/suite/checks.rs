@@ -29,7 +29,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// What is wrong.
+    /// Runs the checks and returns the failures.
     pub(super) async fn check(self, world: &World, request: &Request, run: &Run) -> Vec<String> {
         let mut failures = Vec::new();
         if !run.decision.is_allowed() {

@@ -137,9 +137,7 @@ fn webhooks_that_set_the_same_field_collide_and_those_beside_each_other_do_not()
     let told = w029(label("x"), label("y"));
     assert_eq!(
         told,
-        [
-            "warning: overwrites `metadata.labels.x` set by `a.example.com` (CREATE pods shop/web)"
-        ]
+        ["warning: overwrites `metadata.labels.x` set by `a.example.com` (CREATE pods shop/web)"]
     );
     // One replaces a list that the other added to.
     let whole = json!([{"op": "replace", "path": "/spec/containers", "value": [{"name": "c", "image": "web:1"}]}]);

@@ -1,4 +1,4 @@
-//! Which images may run, as a list.
+//! A list of allowed images.
 
 use std::sync::Arc;
 

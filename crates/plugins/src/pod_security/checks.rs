@@ -636,7 +636,7 @@ const VOLUMES: [&str; 9] = [
     "secret",
 ];
 
-/// Those that are not, in the order they are looked for.
+/// The forbidden volume types, in upstream's order.
 const RESTRICTED_VOLUMES: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",

@@ -50,7 +50,7 @@ const SERVICE_NAMES: [&str; 4] = [
 
 const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
 
-/// How many devices a claim can get at most.
+/// The maximum number of devices per claim.
 const MAX_DEVICES: i64 = 32;
 
 /// The class of a claim, in the days before it had a member of its own.
@@ -70,7 +70,7 @@ const IGNORED: [(&str, &str); 10] = [
     ("events.k8s.io", "events"),
 ];
 
-/// How objects of a resource are charged.
+/// The quota evaluator of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Evaluator {
     Pods,
@@ -417,7 +417,7 @@ fn usage_of_pod(pod: &Value) -> Result<Amounts, Refusal> {
     Ok(used)
 }
 
-/// How much storage a claim has, or wants: whole bytes.
+/// The storage capacity or request of a claim, in whole bytes.
 fn storage_of(claim: &Value) -> Result<Option<Quantity>, Refusal> {
     let whole = |quantity: Quantity| {
         if quantity.is_integer() {

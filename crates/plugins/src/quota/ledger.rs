@@ -1,4 +1,4 @@
-//! Who is writing in which namespace, so that counts are right.
+//! Serialises quota writers per namespace, so that counts are correct.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -45,7 +45,7 @@ const RESTORED: usize = 10_000;
 /// The changes of one commit: the new entry of each key, or none if it is deleted.
 pub(super) type Changes = BTreeMap<Arc<str>, Option<(Entry, Deadline)>>;
 
-/// What is written at once.
+/// The contents of one transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Commit<'c> {
     pub(super) changes: &'c Changes,

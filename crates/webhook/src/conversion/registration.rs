@@ -2,10 +2,10 @@
 
 use lockgate_api::registration::hub::{ClientConfig, ServiceReference};
 
-/// Where conversions are served unless a path is given. That of kubebuilder.
+/// The default path of conversions, as in kubebuilder.
 const DEFAULT_PATH: &str = "/convert";
 
-/// Where one custom resource is converted.
+/// The registration of a custom resource's conversion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversionRegistration {
     group: String,

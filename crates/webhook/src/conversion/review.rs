@@ -41,7 +41,7 @@ pub struct ConvertedObjects {
     pub from: &'static str,
     /// The version they have now.
     pub to: &'static str,
-    /// How many there were.
+    /// The number of objects.
     pub count: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Which elements of two lists are the same one.
+//! Alignment of the elements of two lists.
 
 use serde_json::Value;
 

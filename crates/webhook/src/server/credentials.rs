@@ -30,14 +30,13 @@ use super::tokens::{self, Shown as Asked, Tokens};
 /// No certificate, bundle or token file is larger.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// How often a pair that does not fit together is read again at once: it may have been swapped
-/// between the two reads.
+/// The number of immediate reads of a mismatched certificate and key, which may have been replaced between two reads.
 const READS: usize = 3;
 
 /// Files of one change come one after another.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// How often files are looked at when no folder of certificates says how often.
+/// The polling interval if no certificate directory sets one.
 const POLL: Duration = Duration::from_secs(10);
 
 /// A file that cannot be used.
@@ -164,7 +163,7 @@ impl Credentials {
         self.tokens.load()
     }
 
-    /// Who may call.
+    /// The client authentication.
     pub(super) fn auth(&self) -> &ClientAuth {
         &self.auth
     }
@@ -388,7 +387,7 @@ impl Credentials {
         Ok((texts != used).then_some(texts))
     }
 
-    /// What may be shown, from the texts in the order in which they are read.
+    /// The accepted credentials, from the texts in read order.
     fn asked(&self, texts: &[Vec<Vec<u8>>]) -> tokens::Credentials {
         let mut credentials = tokens::Credentials::default();
         for ((path, auth), texts) in self.auth.all().zip(texts.chunks(2)) {

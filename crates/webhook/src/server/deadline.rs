@@ -1,4 +1,4 @@
-//! How long there is to answer.
+//! The deadline of a review.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! How many reviews a webhook answers at a time.
+//! The concurrency limit of a webhook.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;

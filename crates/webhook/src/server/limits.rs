@@ -1,4 +1,4 @@
-//! How much is taken from outside, and for how long it is waited for.
+//! Limits and timeouts of the server.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ pub struct Limits {
     pub buffered_bytes: usize,
     /// The largest request head.
     pub header_bytes: usize,
-    /// How long a request head may take once it has begun.
+    /// The timeout of a request head.
     pub header_timeout: Duration,
-    /// How long a TLS handshake may take.
+    /// The timeout of a TLS handshake.
     pub handshake_timeout: Duration,
-    /// How long a connection may be idle.
+    /// The idle timeout of a connection.
     pub idle_timeout: Duration,
     /// The longest a review may take, reading it included. The API server's own patience, which it
     /// sends along, makes it shorter.
     pub request_timeout: Duration,
-    /// How many connections there may be. For further ones the caller with the most loses its oldest
-    /// idle one; while all are busy they are closed at once.
+    /// The maximum number of connections. At the limit, the peer with the most connections loses its oldest idle one;
+    /// if none is idle, new connections are closed.
     pub connections: usize,
-    /// How many reviews one webhook answers at a time.
+    /// The maximum number of concurrent reviews per webhook.
     pub in_flight: usize,
-    /// How many reviews wait for one webhook; further ones are refused with 429.
+    /// The queue length per webhook; further reviews are rejected with 429.
     pub queued: usize,
-    /// How many streams an HTTP/2 connection may have.
+    /// The maximum number of streams per HTTP/2 connection.
     pub streams: u32,
 }
 

@@ -18,8 +18,8 @@ use crate::conversion::Converted;
 use crate::review::ReviewError;
 use crate::webhooks::Webhooks;
 
-/// How many resources have labels of their own, besides those that rules name. Which resources there
-/// are is said by whoever calls.
+/// The maximum number of resources with separate labels, in addition to resources named in rules. Callers choose the
+/// resources.
 const MAX_RESOURCES: usize = 256;
 
 /// The label value for everything beyond that.
@@ -391,8 +391,8 @@ fn operation(operation: &Operation) -> &'static str {
     }
 }
 
-/// Which resources have labels of their own. Labels are for ever, and callers say what they are, so
-/// there is an end to new ones; what rules name always has its own.
+/// The resources with separate labels. Labels are never removed and callers choose them, so their number is limited;
+/// resources named in rules always have their own.
 #[derive(Debug)]
 struct Resources {
     /// Names that rules name, whatever stands with them.

@@ -25,10 +25,10 @@ use super::metrics::Metrics;
 use super::reviews::{plain, respond};
 use super::{Check, CheckError, ProbePaths};
 
-/// How long one check has.
+/// The timeout of a check.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a result is cached.
+/// The cache time of a result.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A readiness check and its last result.
@@ -198,9 +198,9 @@ impl ServerCertVerifier for SeenCertificate {
 pub(super) struct Probes {
     pub(super) health: Arc<Health>,
     pub(super) metrics: Arc<Metrics>,
-    /// Where probes are answered, if they are here.
+    /// The probe paths, if served here.
     pub(super) paths: Option<ProbePaths>,
-    /// Where metrics are shown, if they are here.
+    /// The metrics path, if served here.
     pub(super) metrics_path: Option<String>,
 }
 

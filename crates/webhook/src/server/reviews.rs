@@ -31,7 +31,7 @@ use crate::webhooks::{Served, Webhooks};
 /// Bodies are accounted for in pieces of this size.
 const PIECE: usize = 16 << 10;
 
-/// How long a client that was turned away should wait before it tries again.
+/// The `Retry-After` of rejected reviews.
 const RETRY_AFTER_SECONDS: &str = "1";
 
 pub(super) type Response = http::Response<Full<Bytes>>;

@@ -24,7 +24,7 @@ use crate::handler::BoxFuture;
 /// The connection limit of probes, which are not authenticated.
 const PROBE_CONNECTIONS: usize = 64;
 
-/// How often readiness is looked at by those who wait for it.
+/// The polling interval while waiting for readiness.
 const READY_POLL: Duration = Duration::from_millis(20);
 
 /// Why a server cannot start.
@@ -68,19 +68,19 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where it listens for reviews.
+    /// The address for reviews.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it answers probes.
+    /// The address for probes.
     #[must_use]
     pub fn probes_address(&self) -> Option<SocketAddr> {
         self.probes
     }
 
-    /// Where it shows metrics.
+    /// The address for metrics.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address

@@ -65,12 +65,12 @@ pub(super) struct Credentials {
     pub(super) paths: BTreeMap<String, Shown>,
 }
 
-/// What may be shown at one place.
+/// The accepted credentials of a path.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
-    /// Tokens; none if they are not asked for.
+    /// Bearer tokens; `None` if not required.
     pub(super) tokens: Option<Tokens>,
-    /// `user:password`; none if they are not asked for.
+    /// `user:password`; `None` if not required.
     pub(super) users: Option<Tokens>,
 }
 

@@ -1,4 +1,4 @@
-//! What anybody who can reach the server may send.
+//! Hostile requests.
 
 use std::time::Duration;
 

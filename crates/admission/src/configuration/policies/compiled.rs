@@ -52,7 +52,7 @@ pub(crate) struct CompiledAnnotation {
     pub(crate) program: Compiled,
 }
 
-/// How a mutation is applied.
+/// The patch type of a mutation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
     ApplyConfiguration,

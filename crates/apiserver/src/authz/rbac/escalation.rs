@@ -19,8 +19,8 @@ use crate::http::request_info::Target;
 /// The group of roles and bindings.
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// How many single permissions are compared with how many rules, at most. Upstream has no bound; a
-/// role of 3 MiB names more permissions than a day has time for.
+/// The maximum number of comparisons between single permissions and rules. Upstream has no bound, but a role of 3 MiB
+/// has more permissions than can be compared in a day.
 const COMPARISONS: usize = 5_000_000;
 
 /// Members of the metadata that the garbage collector changes, whatever the object grants.

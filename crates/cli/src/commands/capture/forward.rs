@@ -63,7 +63,7 @@ impl ForwardArgs {
 
 impl Forward {
     /// Forwards a review. Returns the call for the capture, and the response for the API server: an error
-/// if there is none, so that the failure policy applies as it would without the capture.
+    /// if there is none, so that the failure policy applies as it would without the capture.
     pub(super) async fn call(&self, ctx: &Context) -> (RecordedCall, Result<Response, Fault>) {
         let mut recorded = RecordedCall {
             webhook: self.name.clone(),

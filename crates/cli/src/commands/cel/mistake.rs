@@ -109,7 +109,9 @@ fn operands(message: &str) -> Option<String> {
     let (one, other) = types.trim_end_matches(")'").split_once(", ")?;
     let is_scalar = |of: &str| matches!(of, "int" | "uint" | "double" | "string");
     (one != other && is_scalar(one) && is_scalar(other)).then(|| {
-        format!("the operands are {one} and {other}: convert one of them, for example with `{one}(…)`")
+        format!(
+            "the operands are {one} and {other}: convert one of them, for example with `{one}(…)`"
+        )
     })
 }
 

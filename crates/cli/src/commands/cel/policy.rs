@@ -221,7 +221,8 @@ pub(super) fn run(
             let headers = ["FIELD", "TYPE", "COST", "VALUE"];
             printer.text(&table::render(&headers, &rows))?;
             if !verdict.matches {
-                printer.line("the match conditions evaluate to false: the policy does not apply")?;
+                printer
+                    .line("the match conditions evaluate to false: the policy does not apply")?;
             }
         }
     }

@@ -37,9 +37,7 @@ impl Definition {
                 return Ok(Self(object));
             }
         }
-        Err(invalid(String::from(
-            "no CustomResourceDefinition found",
-        )))
+        Err(invalid(String::from("no CustomResourceDefinition found")))
     }
 
     /// The schemas of its versions.
@@ -147,7 +145,8 @@ impl Subject {
         old: Option<Json>,
         old_self: OldSelf,
     ) -> Result<Self, CommandError> {
-        let untyped = || CommandError::invalid_input("values of this schema are not accessible to rules");
+        let untyped =
+            || CommandError::invalid_input("values of this schema are not accessible to rules");
         let schema = Schema::from_json(schema).map_err(|_| untyped())?;
         let schema = if is_root {
             schema.into_resource_root()

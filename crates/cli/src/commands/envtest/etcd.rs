@@ -133,7 +133,10 @@ async fn serve(flags: &BTreeMap<String, String>) -> Result<ExitCode, CommandErro
         let listener = TcpListener::bind(&address).await.map_err(|error| {
             CommandError::failed(format!("cannot listen on {address}: {error}"))
         })?;
-        tracing::info!(address, "serving health checks only, objects are not stored here");
+        tracing::info!(
+            address,
+            "serving health checks only, objects are not stored here"
+        );
         listening.spawn(accept(listener, Arc::clone(&limit)));
     }
     let orphaned = async {

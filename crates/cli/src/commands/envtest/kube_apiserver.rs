@@ -434,8 +434,10 @@ fn service_range(flags: &Flags) -> Result<ServiceRange, CommandError> {
     let text = text.unwrap_or("10.0.0.0/24");
     let first = text.split(',').next().unwrap_or(text);
     ServiceRange::parse(first.trim()).ok_or_else(|| {
-        CommandError::failed(format!("invalid value `{text}` for --service-cluster-ip-range"))
-            .with_help("IPv4 ranges such as 10.0.0.0/24 are supported")
+        CommandError::failed(format!(
+            "invalid value `{text}` for --service-cluster-ip-range"
+        ))
+        .with_help("IPv4 ranges such as 10.0.0.0/24 are supported")
     })
 }
 

@@ -32,8 +32,10 @@ impl Opening {
     /// Binds the address.
     pub(super) async fn bind(address: SocketAddr) -> Result<Self, CommandError> {
         let taken = |error: std::io::Error| {
-            CommandError::failed(format!("cannot listen on {address} for the console: {error}"))
-                .with_help("set another address with --console=IP:PORT; port 0 picks a free one")
+            CommandError::failed(format!(
+                "cannot listen on {address} for the console: {error}"
+            ))
+            .with_help("set another address with --console=IP:PORT; port 0 picks a free one")
         };
         let listener = TcpListener::bind(address).await.map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;

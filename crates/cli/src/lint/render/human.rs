@@ -6,7 +6,7 @@ use crate::lint::finding::{Finding, Severity};
 use crate::output::diagnostic::{Artist, Drawing, Level};
 use crate::output::table;
 
-/// How to render.
+/// Rendering options.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Color the output.
