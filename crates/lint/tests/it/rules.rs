@@ -183,7 +183,7 @@ fn longer_circles_are_found_and_open_chains_are_not() {
     assert_eq!(
         messages("W011", &circle),
         [
-            "error: services whose pods need each other's webhooks to be created: a/webhook → b/webhook → c/webhook → a/webhook"
+            "error: Services whose Pods need each other's webhooks to be created: a/webhook → b/webhook → c/webhook → a/webhook"
         ]
     );
     // Those in circles with the first one are no findings of their own.
@@ -334,12 +334,12 @@ fn conditions_are_tried_on_requests_that_come() {
         (
             "DELETE",
             "object.spec.x == 1",
-            "`object` is null on DELETE, which this expression does not expect",
+            "`object` is null on DELETE, which this expression does not handle",
         ),
         (
             "CREATE",
             "oldObject.spec.x == 1",
-            "`oldObject` is null on CREATE, which this expression does not expect",
+            "`oldObject` is null on CREATE, which this expression does not handle",
         ),
         (
             "CREATE",
