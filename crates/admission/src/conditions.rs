@@ -30,7 +30,7 @@ use crate::decision::FailurePolicy;
 use crate::object::Object;
 use crate::request::Request;
 
-/// So many different lists of conditions are remembered for one state of the objects.
+/// The maximum number of cached condition lists per state of the objects.
 const MAX_REMEMBERED: usize = 64;
 
 /// The conditions of one webhook, compiled.

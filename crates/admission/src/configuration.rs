@@ -48,7 +48,7 @@ pub use crate::decision::FailurePolicy;
 #[derive(Debug, Default)]
 pub struct Snapshot {
     hooks: Vec<Arc<CompiledHook>>,
-    /// So many of the first are from manifest files. INVARIANT: at most as many as there are.
+    /// The number of leading entries from manifest files. INVARIANT: at most the total number.
     statics: usize,
     index: Index,
     generation: u64,

@@ -1,7 +1,7 @@
 //! The outcome of admission.
 //!
-//! A refusal is a value. Whoever it comes from, it carries the status the client gets and why it
-//! came about, so that a host can tell a webhook's "no" from a webhook that could not be asked.
+//! A refusal is a value. It carries the status for the client and its cause, so that a host can distinguish a
+//! webhook's denial from a failed call.
 
 use lockgate_api::meta::status::Status;
 

@@ -186,7 +186,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Uses policies that somebody else keeps, which may not be loaded yet.
+    /// Uses externally managed policies, which may not be loaded yet.
     #[must_use]
     pub fn policies(mut self, policies: Arc<Policies>) -> Self {
         match policies.kind() {

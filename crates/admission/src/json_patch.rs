@@ -72,7 +72,7 @@ pub enum DecodeError {
 }
 
 impl Patch {
-    /// Reads a patch. What its operations say is looked at when they are applied.
+    /// Decodes a patch. Its operations are decoded when they are applied.
     ///
     /// # Errors
     ///
@@ -212,7 +212,7 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// One operation, whose members are looked at only when they are needed.
+/// One operation, whose fields are decoded lazily.
 #[derive(Clone, Copy)]
 struct Operation<'a>(Value<'a>);
 

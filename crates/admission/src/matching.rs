@@ -4,10 +4,9 @@
 //!   namespaceSelector ─► objectSelector ─► rules ─► equivalent resources ─► matchConditions
 //! ```
 //!
-//! Every predicate gives a verdict, and a verdict is a value: the trace keeps it, and what becomes of
-//! the hook follows from it. The first plain "no" ends the matter. An error of a selector is only
-//! remembered: should no rule match, the hook has nothing to do with the request and its error does
-//! no harm.
+//! Every predicate returns a verdict, which the trace records and which determines the outcome of the hook. The first
+//! predicate that does not match ends the evaluation. A selector error is only recorded: if no rule matches, it has
+//! no effect.
 //!
 //! Nothing here calls a webhook, and nothing here allocates while the answer is yes or no.
 //!

@@ -386,7 +386,7 @@ impl Families {
     }
 }
 
-/// The kind of an error, which is told from its words.
+/// The kind of an error, derived from its message.
 fn error_type(error: Option<&str>) -> &'static str {
     match error {
         None => "no_error",

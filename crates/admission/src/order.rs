@@ -315,7 +315,7 @@ mod tests {
             engine(&[tolerations], &[lifecycle, own]),
             with(&[tolerations], &[quota])
         );
-        // Known, and nobody's here.
+        // A known plugin without an implementation here.
         assert_eq!(engine(&["NodeRestriction"], &["PodSecurity"]), by_default);
     }
 

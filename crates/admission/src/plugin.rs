@@ -194,8 +194,8 @@ impl Admission {
         self.request.object.clone().filter(|_| self.records_objects)
     }
 
-    /// Keeps something until the write is over, whatever becomes of it: what a plugin has set aside
-    /// for the object, say.
+    /// Keeps a value until the write completes, successfully or not: for example a reservation of a plugin for the
+    /// object.
     pub fn hold(&mut self, kept: Arc<dyn Any + Send + Sync>) {
         self.held.push(kept);
     }

@@ -1,8 +1,8 @@
 //! The webhooks and policies to reinvoke.
 //!
-//! A webhook that asks for it (`IfNeeded`) is called a second time when the object changed after it
-//! was called: by a later webhook, or by a compiled-in plugin in the second round. Nobody is called
-//! a third time, and none is called for the first time in the second round.
+//! A webhook with `IfNeeded` is called a second time if the object changed after its call: by a later webhook, or by
+//! an in-process plugin in the second round. No webhook is called a third time, and none is called for the first time
+//! in the second round.
 //!
 //! A mutating policy that asks for it runs a second time when a mutation followed it, its own
 //! included.
@@ -66,7 +66,7 @@ impl Reinvocation {
         !self.second_round || self.again.contains(hook.identity())
     }
 
-    /// A hook was called, whatever came of it.
+    /// Records that a hook was called, with any outcome.
     pub(crate) fn called(&mut self, hook: &Arc<CompiledHook>, changed: bool) {
         if changed {
             self.rerun_called();

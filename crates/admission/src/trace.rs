@@ -209,7 +209,7 @@ pub enum Enforcement {
     Deny,
     /// The client is warned.
     Warn,
-    /// The audit log is told.
+    /// Adds an audit annotation.
     Audit,
 }
 

@@ -247,7 +247,7 @@ impl Addresses {
         if addresses.as_array().is_none_or(Vec::is_empty) {
             *addresses = json!([address]);
         }
-        // A service without an address has its families decided by its selector, or by nobody.
+        // The families of a Service without a cluster IP are decided by its selector, or not at all.
         if address != "None" || spec.contains_key("selector") {
             spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
             spec.entry("ipFamilyPolicy")

@@ -27,7 +27,7 @@ use crate::respond::Reply;
 pub use policy::PolicyError;
 pub(crate) use policy::{Policy, Rule};
 
-/// The stages of a request that are told.
+/// The logged stages of a request.
 const RECEIVED: &str = "RequestReceived";
 const COMPLETE: &str = "ResponseComplete";
 const PANIC: &str = "Panic";
@@ -120,8 +120,8 @@ impl std::fmt::Debug for Audit {
     }
 }
 
-/// A request that is under way. It ends in the log whatever becomes of the request: an answer, a
-/// client that goes away, a panic. Nothing is kept when nothing is logged.
+/// A request in progress. Its event is logged in any case: on a response, a disconnected client, or a panic. Without
+/// an audit log nothing is recorded.
 #[derive(Debug)]
 pub(crate) struct Event(Option<Box<Open>>);
 

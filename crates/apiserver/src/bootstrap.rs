@@ -97,8 +97,8 @@ async fn move_custom_objects(storage: &Storage, snapshot: &Snapshot) -> Outcome<
     Ok(())
 }
 
-/// Gives stored bytes of the older form, which do not tell their version, the one they are in: that of
-/// their resource, as nobody has changed a definition since.
+/// Adds the apiVersion to stored bytes of the older form: that of their resource, as the CustomResourceDefinition has
+/// not changed since.
 async fn add_versions(storage: &Storage, snapshot: &Snapshot) -> Outcome<()> {
     let mut count = 0_usize;
     for resource in snapshot.storage_versions() {

@@ -25,7 +25,7 @@ pub enum AuthorizationMode {
     Rbac,
     /// The same, and nodes may do what the pods that run on them need.
     NodeAndRbac,
-    /// Everybody may do everything.
+    /// Allows all requests.
     AlwaysAllow,
 }
 
@@ -418,7 +418,7 @@ impl Controllers {
     }
 }
 
-/// Is told of every run through admission when it is over, with its trace.
+/// Receives the trace of every admission run when it completes.
 #[derive(Clone)]
 pub struct Observer {
     observe: Arc<dyn Fn(&Admission) + Send + Sync>,
@@ -568,8 +568,8 @@ pub struct Settings {
     pub tokens: Vec<(String, UserInfo)>,
     /// The tokens of service accounts.
     pub service_accounts: ServiceAccounts,
-    /// The flags of the program by their names, for `/flagz`. They hold no secrets: whoever may read metrics
-    /// may read them. None, and there is no such page.
+    /// The flags of the program by name, for `/flagz`. They contain no secrets: users with access to metrics can read
+    /// them. `None` disables the page.
     pub flags: Option<BTreeMap<String, String>>,
     /// Allow anonymous requests as `system:anonymous`. On, since probes are anonymous.
     pub anonymous_auth: bool,

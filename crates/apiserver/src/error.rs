@@ -13,7 +13,7 @@ use lockgate_store::{ReadError, Unavailable};
 pub(crate) struct Failure(pub(crate) Box<Status>);
 
 impl Failure {
-    /// As upstream's `IsNotFound`, whoever says so.
+    /// Like upstream's `IsNotFound`, from any source.
     ///
     /// UPSTREAM: apimachinery pkg/api/errors/errors.go
     pub(crate) fn is_not_found(&self) -> bool {
@@ -143,7 +143,7 @@ pub(crate) fn conflict(group: &str, what: &str, name: &str, why: &str) -> Failur
     failure(409, "Conflict", message, Some(details(group, what, name)))
 }
 
-/// 409: somebody else was faster.
+/// 409: a conflict with another writer.
 pub(crate) fn modified(group: &str, plural: &str, name: &str) -> Failure {
     conflict(group, plural, name, MODIFIED)
 }

@@ -113,7 +113,7 @@ pub(crate) struct Refused {
 }
 
 impl FlowControl {
-    /// Serves so many requests at a time in all; zero is no limit.
+    /// Sets the total concurrency limit; zero is no limit.
     pub(crate) fn new(total: usize, request_timeout: Duration) -> Self {
         let control = Self {
             total,

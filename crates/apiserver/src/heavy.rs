@@ -1,6 +1,6 @@
-//! Threads for work without a pause. Decoding, merging and validating a large object takes milliseconds to
-//! seconds; on threads of their own such requests delay nobody but each other. When processors are scarce,
-//! the threads that serve small requests go first.
+//! Threads for long computations. Decoding, merging and validating a large object takes milliseconds to seconds; on
+//! dedicated threads such requests delay only each other. When processors are scarce, the threads that serve small
+//! requests take precedence.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -31,7 +31,7 @@ const NICER: i32 = 10;
 pub(crate) enum Work {
     /// Writes of large objects.
     LargeWrites,
-    /// TLS handshakes: whoever is connected comes before whoever connects.
+    /// TLS handshakes: existing connections take precedence over new ones.
     Handshakes,
     /// Controllers.
     Controllers,

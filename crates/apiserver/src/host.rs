@@ -98,8 +98,8 @@ impl ServedKinds {
             .map_err(|failure| ConvertError::failed(failure.0.message))
     }
 
-    /// A custom resource of any kind is converted to another version of the resource, as long as it says a
-    /// version of the definition. Its kind is looked at when it is validated.
+    /// A custom resource is converted to another version of its resource if its apiVersion is a version of the
+    /// CustomResourceDefinition. Its kind is checked during validation.
     ///
     /// UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion/converter.go (Convert)
     async fn converted_custom(

@@ -1,8 +1,8 @@
 //! Request metrics, besides those of admission, with the names, labels and buckets of kube-apiserver v1.36.
 //!
-//! As upstream, the series by resource count the requests that reached something that is served, and those
-//! that were turned away because of too many. Whoever has no access, or makes paths up, makes no series.
-//! `lockgate_requests_total` counts every answer.
+//! As upstream, the series by resource count requests that reached a served resource, and requests rejected due to
+//! overload. Unauthorized requests and unknown paths create no series. `lockgate_requests_total` counts every
+//! response.
 //!
 //! UPSTREAM: apiserver pkg/endpoints/metrics/metrics.go
 

@@ -425,7 +425,7 @@ impl NonResource {
             {
                 failed = true;
                 self.health_checks.observe(check, name, false);
-                // Anybody may ask; the check itself says why to those who may know.
+                // All users may run the check; only authorized users see its reason.
                 format!("[-]{check} failed: reason withheld\n")
             } else {
                 self.health_checks.observe(check, name, true);

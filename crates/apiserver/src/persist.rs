@@ -381,8 +381,8 @@ impl Storage {
         Ok(revision)
     }
 
-    /// Makes a write that has effects, those of one object one after the other. It is completed though nobody
-    /// waits for it any more: what is stored must be in force.
+    /// Runs a write with effects, serialised per object. It completes even if the client disconnects: stored objects
+    /// must be in effect.
     async fn in_order<W>(
         &self,
         key: &str,
@@ -398,7 +398,7 @@ impl Storage {
             let turn = order.turn(&key).await;
             let written = writing.await;
             drop(turn);
-            // The client may be gone; then nobody waits for the answer.
+            // The client may have disconnected.
             let _ = answer.send(written);
         });
         let stopped = |_| Unavailable(String::from("the server is stopping"));

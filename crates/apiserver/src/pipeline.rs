@@ -145,7 +145,7 @@ impl Service for Pipeline {
             let answer = received.answer(info, incoming, upgrade).instrument(span);
             return Box::pin(answer).await;
         }
-        // A write that has begun ends, whatever becomes of its client: what is stored is audited.
+        // A started write completes even if its client disconnects: stored changes are audited.
         let bytes = incoming.size_hint().exact();
         let is_heavy =
             bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(info.as_ref()).await;
@@ -177,8 +177,8 @@ impl Pipeline {
         })
     }
 
-    /// Returns true if a write of a small body may be much work: it changes a large object, many of them,
-    /// or one that is validated by the patterns and expressions of whoever defined it, or by policies.
+    /// Returns true if a write with a small body may be expensive: it changes a large object or many objects, or the
+    /// object is validated by user-defined patterns, expressions or policies.
     async fn is_heavy(&self, info: Option<&RequestInfo>) -> bool {
         let Some(RequestInfo::Resource(target)) = info else {
             return false;
@@ -511,7 +511,7 @@ impl Received {
         requests.observe(labels, served, bytes.unwrap_or_default());
     }
 
-    /// Counts a request that was turned away. Whoever sends it has made its path up, for all that is known.
+    /// Counts a rejected request, without its path, which may be arbitrary.
     fn observe_refused(&self, info: &RequestInfo) {
         let snapshot = self.pipeline.registry.snapshot();
         let is_served = |target: &Target| {
@@ -548,7 +548,7 @@ impl Received {
         encoding: Encoding,
         event: &mut Event,
     ) -> Response {
-        // Whoever saw that it is available finds it so.
+        // The availability stays as observed.
         let mut remote = Arc::clone(remote);
         if !remote.is_available {
             // If that cannot be waited for, it is not available either.
@@ -813,7 +813,7 @@ impl Received {
         Ok(response)
     }
 
-    /// Room for objects of so many bytes. What is small needs none.
+    /// Reserves memory for objects of this size. Small ones need none.
     fn room(&self, request: &Request, bytes: usize) -> Outcome<Option<Permit>> {
         if bytes * TREE <= SMALL_ANSWER {
             return Ok(None);

@@ -97,7 +97,7 @@ impl Objects {
         let Some(resource) = self.resource(known) else {
             return Ok(None);
         };
-        // What is not a name is nobody's, and no part of a key.
+        // An invalid name has no object, and is not part of a key.
         if name.is_empty() || name.contains('/') || namespace.contains('/') {
             return Ok(None);
         }

@@ -25,7 +25,7 @@ use crate::error::{Outcome, internal};
 use crate::metadata;
 use crate::registry::{Registry, Resource};
 
-/// So many parameters are kept in the form expressions read them in.
+/// The maximum number of parameters cached in decoded form.
 const MAX_PARAMS: usize = 4096;
 
 /// Members of this group may write anything.

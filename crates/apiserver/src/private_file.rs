@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// The mode of a private file.
 const PRIVATE: u32 = 0o600;
-/// The rights of everybody but the owner.
+/// The permissions of group and others.
 const OTHERS: u32 = 0o077;
 /// The rights of others to put files into a folder.
 const OTHERS_WRITE: u32 = 0o022;
@@ -31,8 +31,7 @@ pub(crate) fn write_with(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     new.place()
 }
 
-/// A file that takes the place of another when it is whole. Until then it has a name that nobody can guess;
-/// dropping it removes it.
+/// A file that replaces another when complete. Until then it has an unpredictable name; dropping it removes it.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
@@ -140,7 +139,7 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
 ///
 /// # Errors
 ///
-/// It cannot be made, or belongs to somebody else who lets others use it.
+/// The directory cannot be created, or belongs to another user and is accessible to others.
 pub fn private_folder(path: &Path) -> io::Result<()> {
     folder_without(path, OTHERS)
 }
@@ -150,7 +149,7 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// It cannot be made, or belongs to somebody else who lets others write to it.
+/// The directory cannot be created, or belongs to another user and is writable by others.
 pub(crate) fn secure_folder(path: &Path) -> io::Result<()> {
     folder_without(path, OTHERS_WRITE)
 }

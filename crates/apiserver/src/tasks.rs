@@ -94,8 +94,7 @@ impl Tasks {
     }
 }
 
-/// A future that is run to its end, and needs a task of its own only if whoever polls it gives it up: the
-/// rest of it is then spawned.
+/// A future that runs to completion: if the polling task is dropped, the rest is spawned.
 #[derive(Debug)]
 pub(crate) struct ToEnd<F: Future<Output: Send> + Unpin + Send + 'static>(Option<F>);
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 /// Deeper than this, values are compared as a whole.
 const MAX_DEPTH: usize = 64;
-/// The most differences that are told of one step.
+/// The maximum number of reported differences per step.
 const MAX_CHANGES: usize = 1_000;
 
 /// One difference.

@@ -31,7 +31,7 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// A token nobody can guess. None when the system has no randomness.
+    /// A random token. `None` without an entropy source.
     #[must_use]
     pub fn generate() -> Option<Self> {
         let mut bytes = [0; 32];
@@ -69,8 +69,8 @@ pub(crate) enum Refused {
     Origin,
 }
 
-/// Checks where a request comes from. Pages may ask by address or as `localhost`, since anybody may own
-/// any other name and let it point here.
+/// Checks the origin of a request. Hosts must be IP addresses or `localhost`, since any other name can be made to
+/// resolve here.
 pub(crate) fn check_origin(head: &Parts, is_secure: bool) -> Result<(), Refused> {
     let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
     let host = match head.uri.authority() {

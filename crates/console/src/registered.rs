@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, Resource};
 use crate::recorder::Kept;
 use crate::statistics::Subject;
 
-/// The most objects of one resource that are looked at.
+/// The maximum number of objects read per resource.
 const MAX_OBJECTS: usize = 5_000;
 
 const GROUP: &str = "admissionregistration.k8s.io";

@@ -32,7 +32,7 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Answers that are kept.
 const MAX_KEPT: usize = 4096;
 
-/// Tokens that are longer are nobody's.
+/// The maximum token length.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 /// Delegated authentication and authorization by the main API server.
@@ -77,13 +77,13 @@ pub struct Permission<'r> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DelegatedError {
-    /// 401: nobody known.
+    /// 401: authentication failed.
     #[error("Unauthorized")]
     Unauthorized,
     /// 403: the user may not.
     #[error("{0}")]
     Forbidden(String),
-    /// 500: the main server cannot be asked. Nobody gets through meanwhile.
+    /// 500: the main server is unavailable. Requests are rejected meanwhile.
     #[error("the API server is unavailable: {0}")]
     Unknown(Failure),
 }
@@ -100,7 +100,7 @@ struct Published {
 }
 
 impl Delegated {
-    /// Asks this server. Nobody is known before the first [`refresh`](Self::refresh).
+    /// Uses this main server. All requests are unauthenticated before the first [`refresh`](Self::refresh).
     #[must_use]
     pub fn new(server: Arc<Server>) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl Delegated {
     ///
     /// # Errors
     ///
-    /// Nobody, or the main server cannot be asked.
+    /// Authentication fails, or the main server is unavailable.
     pub async fn authenticate(&self, identity: Identity<'_>) -> Result<UserInfo, DelegatedError> {
         let published = self.published.load_full();
         let published =

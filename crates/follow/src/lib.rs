@@ -5,9 +5,9 @@
 //!                   ──► Delegated: who a request is from, and whether they may
 //! ```
 //!
-//! A server behind an APIService gets requests from the main one, which has authenticated and authorized
-//! them already; whoever reaches it directly has not been. So it authenticates and authorizes by itself,
-//! and asks the main server for both. `examples/aggregated` is a whole server around this.
+//! An aggregated server receives requests from the main one, which has authenticated and authorized them; direct
+//! requests are not. So it authenticates and authorizes by itself, by delegation to the main server.
+//! `examples/aggregated` is a complete server.
 
 #![warn(missing_docs)]
 

@@ -46,7 +46,7 @@ impl Activity {
             until: AtomicU64::new(0),
             is_idle,
         };
-        // Whoever shakes hands has something to say.
+        // A handshake counts as activity.
         activity.wait(activity.head);
         activity
     }
@@ -218,7 +218,7 @@ impl Turn {
         Poll::Pending
     }
 
-    /// Takes note of what was read or written. Whoever waits for more begins a new turn.
+    /// Records read or written bytes. Waiting for more starts a new turn.
     fn spend<T>(&mut self, polled: &Poll<std::io::Result<T>>, bytes: impl FnOnce(&T) -> usize) {
         match polled {
             Poll::Ready(Ok(done)) => self.0 = self.0.saturating_sub(bytes(done)),

@@ -84,7 +84,7 @@ where
             let phase = phase.clone();
             async move {
                 let mut response = service.answer(peer, request).await;
-                // Whoever keeps connections to a server that goes away finds another one this way.
+                // Clients that reuse connections to a stopping server thus connect to another one.
                 if !is_http2 && *phase.borrow() != Phase::Serving {
                     let close = http::HeaderValue::from_static("close");
                     response
@@ -109,7 +109,7 @@ where
         } else {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                // Its clock also runs while nothing is asked: ours tells the two apart.
+                // The library's timeout also runs while idle: ours distinguishes the two states.
                 .header_read_timeout(None)
                 .max_header_size(header_bytes)
                 .max_buf_size(header_bytes.max(SEND_BYTES))
@@ -156,7 +156,7 @@ where
                 }
                 _ = phase.wait_for(|phase| is_over(*phase)), if !closing => {
                     closing = true;
-                    // Whoever has just come in has a question: it is heard, and its answer closes.
+                    // A new connection has a pending request: it is served, and the response closes the connection.
                     if is_http2 || !activity.is_fresh() {
                         close(connection.as_mut());
                     } else {

@@ -78,8 +78,8 @@ use places::Places;
 /// others need time to end.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until the phase is [`Phase::Closing`], or whoever sets it is gone; then waits for what is
-/// under way, no longer than `drain`.
+/// Serves until the phase is [`Phase::Closing`], or its sender is dropped; then waits for requests in progress, no
+/// longer than `drain`.
 pub async fn serve<S, H>(
     listener: TcpListener,
     service: Arc<S>,
@@ -109,7 +109,7 @@ pub async fn serve<S, H>(
             }
         };
         let Some(place) = places.take(address.ip()) else {
-            // At once, rather than after a time: whoever calls can decide sooner.
+            // Closed immediately, so that the client can react sooner.
             tracing::debug!(%address, "connection limit reached");
             service.refused();
             continue;

@@ -37,8 +37,8 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(30),
             idle: Duration::from_secs(180),
-            // Go reads 1 MiB. Half a head is held for whoever sends it, and a thousand clients may
-            // send one; proxies in front of an API server let through half of this.
+            // Go reads 1 MiB. Half a head is buffered per client, and a thousand clients may send one; proxies in
+            // front of an API server allow half of this.
             header_bytes: 128 << 10,
             // UPSTREAM: apiserver pkg/server/secure_serving.go
             streams: 250,

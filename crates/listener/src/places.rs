@@ -75,7 +75,7 @@ impl Places {
     }
 }
 
-/// The peer behind an address: whoever has one address of IPv6 has the 64 bits after the network too.
+/// The peer of an address: an owner of one IPv6 address owns its /64 network.
 fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(crowd.len(), 4);
         let first = places.take(ip(2)).unwrap();
         crowd[0].lost().await;
-        // Those that are being answered stay, unless somebody else has none at all.
+        // Busy connections are kept, unless another peer has none at all.
         for place in &crowd {
             place.idle.store(false, Ordering::Release);
         }

@@ -206,7 +206,7 @@ pub fn read(file: &str, text: &str) -> Result<Capture, CaptureError> {
     Ok(Capture { header, records })
 }
 
-/// Encodes a patch that somebody wrote as a list of operations.
+/// Encodes a patch given as a list of operations.
 fn encode_patch(response: &mut Value) {
     if let Some(patch) = response.get_mut("patch").filter(|patch| patch.is_array()) {
         *patch = lockgate_go::base64::encode(patch.to_string().as_bytes()).into();

@@ -32,7 +32,7 @@ use crate::hooks::Hook;
 /// Parts of an expression that are shown, at most.
 const MAX_PARTS: usize = 200;
 
-/// An explanation of what becomes of a request.
+/// The explanation of a request.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -131,7 +131,7 @@ pub struct HookExplanation {
     pub configuration: String,
     /// The webhook.
     pub webhook: String,
-    /// The word for what becomes of it.
+    /// The name of the verdict.
     pub verdict: HookVerdict,
     /// The member that said no, for those that are not called.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,7 +156,7 @@ pub struct HookExplanation {
     /// The match conditions that were evaluated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ExpressionExplanation>,
-    /// True if nobody said what the webhook answers, so that it is assumed to allow.
+    /// True if no response was configured for the webhook, so that it is assumed to allow.
     pub assumed: bool,
     /// The patch of the webhook.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -267,7 +267,7 @@ pub struct PartExplanation {
 pub struct PolicyExplanation {
     /// The policy.
     pub policy: String,
-    /// The word for what becomes of it.
+    /// The name of the verdict.
     pub verdict: PolicyVerdict,
     /// The member that said no.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -302,7 +302,7 @@ pub enum PolicyVerdict {
     Allowed,
     /// A mutation changed the object.
     Mutated,
-    /// A validation does not hold, and the audit log is told.
+    /// A validation failed, with an audit annotation.
     Audited,
     /// A validation does not hold, and the client is warned.
     Warned,
@@ -340,7 +340,7 @@ impl PolicyVerdict {
 pub struct BindingExplanation {
     /// The binding.
     pub binding: String,
-    /// The word for what becomes of it.
+    /// The name of the verdict.
     pub verdict: PolicyVerdict,
     /// The validation actions.
     pub actions: Vec<&'static str>,
@@ -362,7 +362,7 @@ pub struct EvaluationExplanation {
     /// The namespace and name of the parameter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub param: Option<String>,
-    /// The word for what becomes of it.
+    /// The name of the verdict.
     pub verdict: PolicyVerdict,
     /// The failures of expressions, and what followed from them.
     pub outcomes: Vec<OutcomeExplanation>,

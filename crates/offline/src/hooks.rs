@@ -1,8 +1,7 @@
 //! Webhooks without a network: each answers as a script says, from a recording, or is called where it is.
 //!
-//! The engine calls through [`Caller`], which knows a webhook by its client configuration alone. So the
-//! webhooks of an offline chain are registered with addresses of this module, from which it tells them
-//! apart.
+//! The engine calls through [`Caller`], which identifies a webhook only by its client configuration. So the webhooks
+//! of an offline chain are registered with generated URLs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -63,7 +62,7 @@ pub trait Answers: Send + Sync + fmt::Debug {
 /// The way a webhook answers.
 #[derive(Debug, Clone)]
 pub enum Hook {
-    /// It allows everything and changes nothing: nobody said what it does.
+    /// Allows every request unchanged: no response is configured.
     Assumed,
     /// It answers as written.
     Scripted(Box<Script>),
@@ -122,7 +121,7 @@ impl Hooks {
         named.or(self.others.as_ref()).unwrap_or(&Hook::Assumed)
     }
 
-    /// The configuration with addresses that this module tells apart.
+    /// The configuration with generated URLs.
     #[must_use]
     pub fn addressed(&self, configuration: &Configuration) -> Configuration {
         let mut configuration = configuration.clone();

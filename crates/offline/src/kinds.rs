@@ -29,7 +29,7 @@ pub enum Placement {
     Namespaced,
     /// In none.
     Cluster,
-    /// Nobody defined the kind.
+    /// The kind has no definition.
     Unknown,
 }
 
@@ -109,7 +109,7 @@ impl OfflineKinds {
         }
     }
 
-    /// The resource of a kind. For one that nobody defined, the plural is guessed.
+    /// The resource of a kind. Without a definition, the plural is guessed.
     #[must_use]
     pub fn of_kind(&self, of: &GroupVersionKind) -> Known {
         let GroupVersionKind { group, version, .. } = of;

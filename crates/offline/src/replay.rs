@@ -161,7 +161,7 @@ pub struct Replay {
     version: KubeVersion,
 }
 
-/// Answers that were recorded; a request that nobody recorded is allowed.
+/// Recorded responses; a request without one is allowed.
 #[derive(Debug)]
 struct OrAllowed(RecordedAnswers);
 
@@ -306,7 +306,7 @@ fn recorded(cluster: &Cluster, capture: &Capture) -> Hooks {
 fn recorded_result(record: &Record) -> Option<Result> {
     let decision = record.decision.as_ref()?;
     let sent = record.request.get("object").filter(|it| it.is_object());
-    // An object that nobody recorded after mutation is only known to be as it was where calls tell so.
+    // Without a recorded mutated object, the object is known to be unchanged only if the calls show it.
     let object = record
         .mutated
         .as_ref()

@@ -157,7 +157,7 @@ impl Wanted {
                 known.resource.clone()
             }
         };
-        // A subresource speaks a kind of its own; what it is about is told by the resource.
+        // A subresource may have its own kind; the resource identifies the parent.
         let request_kind = match (&self.kind, self.subresource.as_str()) {
             (None, part) if !part.is_empty() => {
                 let own = kinds.of_subresource(&plural, part);

@@ -32,7 +32,7 @@ use crate::hooks::Hooks;
 use crate::hooks::Script;
 use crate::request::{Wanted, from_review};
 
-/// The files of suites. What is read, and within which bounds, is up to whoever has the files.
+/// Access to the files of suites. The implementation decides which files are read, and their limits.
 pub trait Files {
     /// All files below the paths that tests are looked for in.
     fn all(&self) -> &[PathBuf];

@@ -84,7 +84,7 @@ pub(crate) fn of_resized_containers(pod: &Value, part: &str) -> Result<Amounts, 
     })
 }
 
-/// `needs` is told whether the status of a container counts: it does not for init containers that end.
+/// `needs` receives true if the status of a container counts, which it does not for init containers that terminate.
 fn sum_of_containers(
     pod: &Value,
     needs: impl Fn(&Value, bool) -> Result<Amounts, Refusal>,

@@ -348,7 +348,7 @@ fn make_one(
     lookup: Option<&Arc<dyn Lookup>>,
     configuration: Configuration<'_>,
 ) -> Result<Option<Box<dyn ReadyMade>>, ConfigError> {
-    // Whoever reads was asked for a cluster already; the others never ask.
+    // Plugins that read objects were given a cluster; the others never read.
     let lookup = || -> Arc<dyn Lookup> {
         match lookup {
             Some(lookup) => Arc::clone(lookup),

@@ -1,5 +1,4 @@
-//! `DenyEscalatingExec` and `DenyExecOnPrivileged`: nobody gets a shell in a pod that is close to its
-//! node.
+//! `DenyEscalatingExec` and `DenyExecOnPrivileged`: deny exec into Pods with host access.
 //!
 //! Both were removed from Kubernetes in 1.21.
 

@@ -57,7 +57,7 @@ pub enum LimitType {
     Namespace,
     /// Every user.
     User,
-    /// Every object, by every component that tells of it.
+    /// Per event source component and involved object.
     SourceAndObject,
 }
 

@@ -1,12 +1,11 @@
-//! `ImagePolicyWebhook`: somebody else, or a list, says which images may run.
+//! `ImagePolicyWebhook`: a backend, or a list, decides which images may run.
 //!
 //! The plugin asks a [`Backend`] about the images of a pod and remembers the answer for a while.
 //! [`HttpsBackend`] passes the question on to a server that answers `ImageReview`s, as upstream's
 //! plugin does; [`ImageRules`] answers by itself.
 //!
-//! UPSTREAM: kubernetes plugin/pkg/admission/imagepolicy. A pod that was let through because the backend
-//! failed bears no annotation there either: the one that upstream writes is lost in a copy. The audit log
-//! is told.
+//! UPSTREAM: kubernetes plugin/pkg/admission/imagepolicy. There too, a Pod allowed due to a failed backend has no
+//! annotation: the one that upstream sets is lost in a copy. The audit log has it.
 
 mod backend;
 mod rules;

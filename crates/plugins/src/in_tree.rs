@@ -213,7 +213,7 @@ impl Made<'_> {
         }
     }
 
-    /// Adds a plugin whose configuration is looked at only when it is on.
+    /// Adds a plugin whose configuration is validated only if it is enabled.
     fn try_add<R: Rules>(
         &mut self,
         plugin: &'static str,
@@ -269,7 +269,7 @@ pub(crate) fn image_policy(configuration: Configuration<'_>) -> Result<ImagePoli
     let text = part.ok_or_else(|| ConfigError(String::from("no config specified")))?;
     let config: image_policy::Configuration = config::read(&text)?;
     let config = config.image_policy;
-    // Times are looked at first, the file that names the backend afterwards.
+    // Durations are validated first, then the kubeconfig of the backend.
     ImagePolicy::check(&config)?;
     let backend = HttpsBackend::from_kubeconfig(Path::new(&config.kube_config_file))?;
     ImagePolicy::new(&config, backend)

@@ -17,7 +17,7 @@ use crate::lookup::{LIMIT_RANGES, Lookup, sorted};
 use crate::rules::{About, NEW_PODS, Refusal, Rules, UPDATE, Verdict, WRITE, object, old_object};
 use crate::texts::aggregate;
 
-/// Tells what was filled in.
+/// Describes the defaulted amounts.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// The greatest amount whose thousandths still fit 64 bits.
@@ -104,7 +104,7 @@ fn limits<'r>(range: &'r Value, limit_type: &'r str) -> impl Iterator<Item = &'r
     all.filter(move |limit| text(limit, "type") == limit_type)
 }
 
-/// Sets the amounts of a container that are not there, and tells which these were.
+/// Defaults the missing amounts of a container, and returns their names.
 fn set_missing<'r>(
     container: &mut Value,
     part: &str,

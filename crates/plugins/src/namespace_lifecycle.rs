@@ -20,7 +20,7 @@ use crate::rules::{About, Refusal, Rules, Verdict};
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 /// The time after a namespace deletion for which the namespace is read from storage.
 const DISTRUST: Duration = Duration::from_secs(30);
-/// Of so many at most.
+/// The maximum number of remembered namespaces.
 const MAX_DISTRUSTED: usize = 100;
 /// The time for a cache to observe a newly created namespace.
 const CATCH_UP: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! `NamespaceExists` and `NamespaceAutoProvision`: what becomes of objects whose namespace is not there.
+//! `NamespaceExists` and `NamespaceAutoProvision`: handling of missing namespaces.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/namespace/{exists,autoprovision}/admission.go
 

@@ -1,4 +1,4 @@
-//! `OwnerReferencesPermissionEnforcement`: whoever names an owner must be allowed what follows from it.
+//! `OwnerReferencesPermissionEnforcement`: setting owner references requires the permissions that follow from them.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/gc/gc_admission.go
 

@@ -116,7 +116,7 @@ pub struct ResourceQuota {
 }
 
 impl ResourceQuota {
-    /// The plugin. The ledger is shared with whoever counts.
+    /// The plugin. The ledger is shared with the quota controller.
     pub fn new(
         config: Configuration,
         lookup: impl Lookup,
@@ -302,7 +302,7 @@ fn increase(now: &Amounts, before: &Amounts) -> Result<Amounts, Refusal> {
     Ok(more)
 }
 
-/// Amounts as they are told: `a=1,b=2`.
+/// Formats amounts: `a=1,b=2`.
 fn told(amounts: &[(&str, &Quantity)]) -> String {
     let pairs: Vec<String> = amounts
         .iter()
@@ -465,7 +465,7 @@ impl Rules for ResourceQuota {
         if !evaluator.handles(request) {
             return Ok(());
         }
-        // Most namespaces have no quota, and nobody waits for a turn there.
+        // Most namespaces have no quota and need no lock.
         let quotas = self
             .lookup
             .list(RESOURCE_QUOTAS, &request.namespace)

@@ -77,7 +77,7 @@ pub type Verdict = Result<(), Refusal>;
 pub enum Refusal {
     /// The rules do not allow it: 403, with the object's name before the text.
     Forbidden(String, Vec<StatusCause>),
-    /// An outcome that is told as it is.
+    /// An outcome returned unchanged.
     Status(Box<Status>),
     /// An error that upstream gives no status: 500 with nothing but the text.
     Plain(String),
@@ -203,7 +203,7 @@ impl<R: Rules> Plugin for InTree<R> {
     }
 
     fn admit<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
-        // Whoever asks: rules see nothing but what they list.
+        // All requests: rules see only the resources they list.
         if !self.concerns(Step::Admit, admission.request()) {
             return Box::pin(async { Decision::Allow });
         }

@@ -1,4 +1,4 @@
-//! `RunOnceDuration`: pods that run once do not run for ever.
+//! `RunOnceDuration`: limits the run time of Pods that run once.
 //!
 //! This is OpenShift's plugin `autoscaling.openshift.io/RunOnceDuration`.
 
@@ -25,7 +25,7 @@ pub struct Configuration {
     pub active_deadline_seconds_limit: Option<i64>,
 }
 
-/// Limits `activeDeadlineSeconds` of pods that are not restarted for ever.
+/// Limits `activeDeadlineSeconds` of Pods that are not restarted.
 #[derive(Debug, Clone)]
 pub struct RunOnceDuration {
     config: Configuration,

@@ -309,7 +309,7 @@ fn mount_token(pod: &mut Value) -> Verdict {
     Ok(())
 }
 
-/// Five letters, so that the name is not one that somebody else thought of.
+/// Five random letters, so that the name does not conflict.
 fn suffix() -> String {
     let mut seed = RandomState::new().hash_one(MOUNT_PATH);
     let count = ALPHABET.len() as u64;

@@ -1,9 +1,8 @@
 //! Connections that are kept and shared.
 //!
-//! A channel belongs to all clients that trust the same authorities and show the same credentials;
-//! in it connections are kept by the address they lead to and the name expected there. So a
-//! connection is never used for a service that has moved elsewhere, and never with somebody else's
-//! identity. A channel lives as long as a client that uses it, and its connections die with it.
+//! A channel belongs to all clients with the same CAs and credentials; it pools connections by address and server
+//! name. So a connection is never reused for a Service that has moved, nor with other credentials. A channel lives as
+//! long as a client that uses it, and its connections close with it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -71,8 +71,8 @@ pub enum ProxyError {
 }
 
 impl Proxies {
-    /// Reads the variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` (in either case, upper case
-    /// first) out of an environment. The environment itself is never looked at.
+    /// Reads the variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` (in either case, upper case first) from the
+    /// given environment, never from the process's.
     ///
     /// # Errors
     ///

@@ -185,8 +185,7 @@ fn cluster_ip(service: &Service, name: &str, port: i32) -> Result<String, Resolv
     if let Some(external) = &service.external_name {
         return Ok(join_host_port(external, port));
     }
-    // UPSTREAM: k8s.io/apiserver pkg/util/proxy/proxy.go (ResolveCluster): the address is
-    // looked at before the port.
+    // UPSTREAM: k8s.io/apiserver pkg/util/proxy/proxy.go (ResolveCluster): the address is checked before the port.
     if matches!(service.cluster_ip.as_str(), "" | "None") {
         return Err(ResolveError::Unroutable(service.cluster_ip.clone()));
     }

@@ -84,7 +84,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Reads a URL; its query and fragment do not count. Tells its scheme as well.
+    /// Parses a URL, ignoring its query and fragment. Returns its scheme too.
     fn read(text: &str) -> Result<(Self, String), UrlError> {
         let url = Url::parse(text)?;
         let (scheme, unsupported) = match url.scheme() {

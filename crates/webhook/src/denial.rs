@@ -32,7 +32,7 @@ pub struct Denial {
     pub(crate) status: Status,
 }
 
-/// A denial that somebody else made; a code below 400 is one that the API server chooses.
+/// A denial built elsewhere; for a code below 400 the API server chooses the code.
 impl From<Status> for Denial {
     fn from(status: Status) -> Self {
         Self { status }

@@ -52,7 +52,7 @@ impl Response {
         }
     }
 
-    /// Tells the client something besides.
+    /// Adds a warning for the client.
     #[must_use]
     pub fn warning(mut self, text: impl Into<String>) -> Self {
         self.warnings.push(text.into());

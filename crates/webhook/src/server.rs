@@ -25,7 +25,7 @@
 //! # }
 //! ```
 
-// What it is told.
+// The configuration.
 mod certificates;
 mod client_auth;
 mod limits;

@@ -114,7 +114,7 @@ impl Refused {
     }
 }
 
-/// The change of an object, which is made again when somebody else changed it meanwhile.
+/// A change of an object, which is repeated on a conflict.
 pub type Edit<'e> = &'e (dyn Fn(&mut Value) + Sync);
 
 /// Writes objects through admission.
@@ -148,8 +148,8 @@ pub trait Api: Send + Sync + 'static {
     /// The server refused it, or the Pod is bound or gone.
     async fn bind(&self, pod: Target<'_>, node: &str) -> Result<(), Refused>;
 
-    /// Signs the certificate signing request of a client or a server with the authority of the cluster.
-    /// None if there is no authority at hand or the request cannot be read.
+    /// Signs the certificate signing request of a client or server with the cluster's CA. `None` without a CA or if
+    /// the request cannot be parsed.
     fn sign(&self, request_pem: &str, request: SigningTerms<'_>) -> Option<String>;
 
     /// Returns when the parts of the server that are made from stored objects have caught up.

@@ -110,7 +110,7 @@ impl Cache {
         let metadata = value.get_mut("metadata")?.as_object_mut()?;
         let version = entry.revision.to_string();
         metadata.insert(String::from("resourceVersion"), version.into());
-        // Nobody reads them here, and they are half of an object.
+        // Managed fields are unused here, and are half of an object.
         metadata.remove("managedFields");
         let object = Arc::new(Object {
             kind,
@@ -144,7 +144,7 @@ impl Cache {
             .collect()
     }
 
-    /// Tells those who wait that everything up to a revision is here.
+    /// Notifies waiters that everything up to a revision is cached.
     pub(crate) fn advance(&self, to: Revision) {
         self.seen.send_if_modified(|seen| {
             let newer = *seen < to;

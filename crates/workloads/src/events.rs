@@ -155,7 +155,7 @@ impl Known {
     }
 }
 
-/// Writes events until nobody records any.
+/// Writes events until all recorders are dropped.
 pub(crate) async fn write(api: Arc<dyn Api>, mut notes: mpsc::Receiver<Note>) {
     let mut known = Known::default();
     while let Some(note) = notes.recv().await {

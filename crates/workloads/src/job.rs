@@ -105,8 +105,8 @@ async fn free(context: &Context, pod: &Object) -> Result<(), Refused> {
     context.edit(&AUTHOR, pod, &edit).await
 }
 
-/// Frees the Pods of Jobs of a path that are gone, be there another one of the same name or not: nobody
-/// counts them any more.
+/// Removes the finalizers of Pods of deleted Jobs at a path, whether or not another Job has the same name: the Pods
+/// are no longer counted.
 ///
 /// UPSTREAM: pkg/controller/job/job_controller.go (syncOrphanPod).
 async fn free_orphans(context: &Context, path: &str, live: Option<&str>) -> Result<(), Refused> {

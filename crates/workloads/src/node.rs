@@ -1,6 +1,6 @@
 //! Simulated nodes: registered at start, ready, with a lease that is renewed.
 //!
-//! Nodes with the annotation `lockgate.dev/simulated: "true"` are simulated, whoever created them.
+//! Nodes with the annotation `lockgate.dev/simulated: "true"` are simulated, whether created here or by users.
 //!
 //! UPSTREAM: kubernetes pkg/kubelet/kubelet_node_status.go, pkg/controller/nodelifecycle
 

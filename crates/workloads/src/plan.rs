@@ -79,7 +79,7 @@ impl Plan {
     }
 }
 
-/// Values that are not known are as if there were none: a Pod of somebody else's chart is no reason to fail.
+/// Unknown values are ignored: a Pod from a third-party chart must not fail.
 fn behaviour(text: &str) -> Behaviour {
     match text.split_once('=').unwrap_or((text, "")) {
         ("run", _) => Behaviour::Run,

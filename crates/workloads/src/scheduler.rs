@@ -196,7 +196,7 @@ pub(crate) fn is_selected(pod: &Value, node: &Object) -> bool {
 
 enum Claims {
     Bound,
-    /// They are told of the node, and wake the Pod when they are bound.
+    /// They wake the Pod when they are bound to a node.
     Waiting,
     Missing(String),
 }

@@ -193,7 +193,7 @@ fn claim_reference(claim: &Object) -> Value {
     })
 }
 
-/// Ties a claim and a volume to each other: first the volume, so that nobody else takes it.
+/// Binds a claim and a volume: first the volume, so that no other claim takes it.
 async fn bind(context: &Context, claim: &Object, volume: &Object) -> Looked {
     let is_reserved = volume
         .pointer("/spec/claimRef")

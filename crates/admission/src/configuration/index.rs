@@ -38,7 +38,7 @@ struct Resources {
 pub struct Candidates(Vec<u32>);
 
 impl Candidates {
-    /// All of so many hooks.
+    /// The positions of all hooks.
     #[must_use]
     pub fn all(count: usize) -> Self {
         Self((0..u32::try_from(count).unwrap_or(u32::MAX)).collect())

@@ -274,7 +274,7 @@ fn unreadable_key(what: Registered, name: &str) -> String {
     format!("{}/{name}", what.name())
 }
 
-/// The value of a key if somebody has it, and a new one otherwise.
+/// The cached value of a key, or a new one.
 fn shared<K: Eq + Hash, V>(
     known: &mut HashMap<K, Weak<V>>,
     key: K,

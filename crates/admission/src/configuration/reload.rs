@@ -117,7 +117,7 @@ impl StaticManifests {
         }
     }
 
-    /// Counts how often the files were looked at with any outcome but "unchanged".
+    /// Counts the checks of the files with any outcome but "unchanged".
     #[must_use]
     pub fn outcomes(&self) -> watch::Receiver<u64> {
         self.noted.subscribe()

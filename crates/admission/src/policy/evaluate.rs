@@ -159,7 +159,7 @@ enum Bound {
     NoAuthorizer,
 }
 
-/// Evaluates a policy on a request it matches. Time is told by whoever has a clock.
+/// Evaluates a policy on a matching request. The caller provides the clock.
 pub(super) fn evaluate(
     policy: &CompiledPolicy,
     version: &mut Version,

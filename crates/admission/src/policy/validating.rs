@@ -27,10 +27,10 @@ use crate::request::{Operation, Request};
 use crate::status;
 use crate::trace::{Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace};
 
-/// The annotation that tells of failed validations.
+/// The annotation for failed validations.
 const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
 
-/// Values of annotations are cut to so many bytes.
+/// The maximum length of annotation values in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
 
 /// The plugin `ValidatingAdmissionPolicy`.
@@ -44,7 +44,7 @@ impl ValidatingPolicies {
         Self::with_policies(host, Arc::new(Policies::new(PolicyKind::Validating)))
     }
 
-    /// The same, for policies that somebody else keeps.
+    /// The same, for externally managed policies.
     #[must_use]
     pub fn with_policies(host: Host, policies: Arc<Policies>) -> Self {
         Self(Plugin { host, policies })

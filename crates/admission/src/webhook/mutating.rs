@@ -451,7 +451,7 @@ impl CallTrace {
         }
     }
 
-    /// Notes what came of the question. Denials too may warn and annotate.
+    /// Records the outcome of the call. Denials too may have warnings and annotations.
     pub(super) fn take(
         &mut self,
         reply: Reply,

@@ -233,8 +233,8 @@ struct Ask {
 /// was.
 type Asked = (usize, Arc<CompiledHook>, CallTrace, Option<Broken>);
 
-/// Asks everybody at once and waits for all, telling of each call as it ends. All of it is polled by the task of
-/// the request: when that is dropped, so are its calls.
+/// Calls all webhooks in parallel and waits for all, recording each call as it ends. The request's task polls all
+/// calls: dropping it drops them.
 async fn ask_all(host: &Host, questions: &[Ask], mut ended: impl FnMut(Asked)) {
     if let [question] = questions {
         return ended(question.ask(host).await);

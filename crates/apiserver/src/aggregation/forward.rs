@@ -117,8 +117,8 @@ pub(crate) async fn forward(
     }
 }
 
-/// The answer in place of one that would send the client elsewhere with its credentials, or that changes a
-/// protocol nobody wanted changed.
+/// The response in place of a redirect, which would send the client elsewhere with its credentials, or of an
+/// unrequested protocol upgrade.
 ///
 /// UPSTREAM: apimachinery pkg/util/proxy/upgradeaware.go (RejectForwardingRedirects, CVE-2022-3172), Go's
 /// net/http/httputil/reverseproxy.go (handleUpgradeResponse)
@@ -138,12 +138,12 @@ fn refused<B>(response: &http::Response<B>) -> Option<Response> {
     })
 }
 
-/// Makes the headers of an answer those of this server's own connection. Whatever a server behind says, nobody
-/// on the way keeps what one user was told.
+/// Replaces hop-by-hop headers with those of this connection, and prevents intermediaries from caching a user's
+/// response.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/filters/cachecontrol.go
 fn clean_answer(headers: &mut HeaderMap) {
-    // A length beside chunks is a lie to somebody on the way.
+    // A Content-Length together with chunked encoding would be ambiguous.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }

@@ -1,4 +1,4 @@
-//! Impersonation: whoever may act as somebody else does, for all requests or for some.
+//! Impersonation, for all requests or constrained to some.
 //!
 //! The right `impersonate` is for whatever is asked then. Constrained impersonation needs two rights: to
 //! impersonate in a mode (`impersonate:MODE`), and to do in that mode what is asked (`impersonate-on:MODE:VERB`).
@@ -37,7 +37,7 @@ const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 const GROUP_NAME: &str = "authentication.k8s.io";
 
-/// From so many groups or extra values on, the right to all of them is asked for first.
+/// The number of groups or extra values from which a permission for all of them is checked first.
 const MANY: usize = 4;
 /// The users whose last mode is known.
 const REMEMBERED: usize = 10_000;
@@ -72,8 +72,8 @@ impl Mode {
         }
     }
 
-    /// Returns true if somebody may be impersonated in this mode at all. The modes of nodes and service
-    /// accounts take names alone: the server knows the rest.
+    /// Returns true if a user can be impersonated in this mode. The modes of nodes and service accounts take only
+    /// names: the server derives the rest.
     fn applies(self, caller: &UserInfo, wanted: &UserInfo) -> bool {
         let has_name_alone =
             wanted.uid.is_empty() && wanted.groups.is_none() && wanted.extra.is_none();
@@ -111,8 +111,8 @@ pub(crate) struct Impersonated {
 #[derive(Debug)]
 pub(crate) struct Impersonator {
     is_constrained: bool,
-    /// The mode that a user was last successful in, by a hash of the name. It is tried first, so that its
-    /// refusal is the one that is told.
+    /// The mode in which a user last succeeded, by a hash of the name. It is tried first, so that its error is the
+    /// reported one.
     last: Mutex<HashMap<u64, Mode>>,
     hasher: RandomState,
 }
@@ -160,7 +160,7 @@ impl Impersonator {
                 }
             }
         }
-        // The last mode applies to everybody, so something was refused.
+        // The last mode applies to all users, so an error was recorded.
         Err(refused.unwrap_or_else(|| forbidden("", "", "", "all impersonation modes failed")))
     }
 
@@ -180,7 +180,7 @@ impl Impersonator {
     }
 }
 
-/// Returns true if a request may ask for somebody else. Most do not, and need no more than this look.
+/// Returns true if a request may have impersonation headers. Most have none and need no further check.
 pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
     let mut names = headers.keys();
     names.any(|name| name.as_str().starts_with("impersonate-"))
@@ -347,7 +347,7 @@ impl Check<'_> {
         Err(refused(&request, why))
     }
 
-    /// Asks for the name. Returns the groups that whoever has the name is in, if that is fixed.
+    /// Checks the permission for the name. Returns the groups of the name, if they are fixed.
     fn username(&self, wanted: &UserInfo) -> Outcome<Option<Vec<String>>> {
         let name = wanted.username.as_str();
         let mut part = Part {

@@ -1,5 +1,5 @@
-//! The default roles and bindings. What is missing is added to what is stored; what
-//! somebody added stays, and an object that says so is left alone.
+//! The default roles and bindings. Missing rules and subjects are added to the stored objects; additions are kept,
+//! and objects with autoupdate disabled are not changed.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy, component-helpers
 //! auth/rbac/reconciliation
@@ -163,7 +163,7 @@ fn add_rules(object: &mut Value, wanted: &Value) {
 fn add_selectors(object: &mut Value, wanted: &Value) {
     let rule = "aggregationRule";
     let Some(wanted) = wanted.get(rule) else {
-        // Nobody expects this role to be made from others.
+        // This role is not expected to be aggregated.
         if let Some(members) = object.as_object_mut() {
             members.remove(rule);
         }

@@ -1,8 +1,8 @@
 //! The availability of APIServices, and the documents of the servers behind them. APIServices of
 //! definitions are created and deleted with them.
 //!
-//! Each is looked at when it, its Service or the endpoints of that change, every now and then, and sooner
-//! while it fails. They are looked at side by side: a server that does not answer holds up none but itself.
+//! Each is checked when it, its Service or the endpoints change, periodically, and more often while it fails. Checks
+//! run in parallel: an unresponsive server delays only its own check.
 //!
 //! UPSTREAM: kube-aggregator pkg/controllers/status/{local,remote}, pkg/controllers/autoregister
 
@@ -36,7 +36,7 @@ use crate::write::{create, patch};
 const RESYNC: Duration = Duration::from_secs(30);
 /// The first pause after a failure; every further one is twice as long, up to the resync.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Changes that come one after another are looked at together.
+/// The delay that batches consecutive changes.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Servers that are asked at a time.
 const AT_A_TIME: usize = 20;
@@ -44,7 +44,7 @@ const AT_A_TIME: usize = 20;
 const GROUP: &str = "apiregistration.k8s.io";
 const PLURAL: &str = "apiservices";
 
-/// When an APIService is looked at next, and how often it failed.
+/// The time of the next check of an APIService, and the number of failures.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     at: Instant,
@@ -88,7 +88,7 @@ pub(super) async fn run(context: Arc<Context>) {
             }
             Some(ended) = looking.join_next() => {
                 let Ok((name, passed)) = ended else {
-                    // What a task did not survive is looked at again.
+                    // A check whose task panicked is repeated.
                     busy.clear();
                     continue;
                 };
@@ -196,7 +196,7 @@ async fn take(context: &Context, name: &str, step: Step<'_>) {
             deletion.run(options).await.map(|_| ())
         }
     };
-    // Whoever was faster changed it, which is looked at then.
+    // Another writer was faster; its change triggers a check.
     if let Err(failure) = taken {
         let error = &failure.0.message;
         tracing::debug!(
@@ -208,7 +208,7 @@ async fn take(context: &Context, name: &str, step: Step<'_>) {
     }
 }
 
-/// Looks at one. Returns false if it is to be looked at again soon.
+/// Checks an APIService. Returns false if it should be checked again soon.
 async fn look(
     context: &Context,
     aggregator: &Aggregator,

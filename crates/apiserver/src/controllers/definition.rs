@@ -138,7 +138,7 @@ async fn remove(writer: &Writer, definitions: &Arc<Resource>, definition: &Value
             are_gone &= match &resource {
                 Some(resource) => remove_object(writer, resource, &prefix, entry).await?,
                 None => {
-                    // Of a definition that was never served: nobody can have added a finalizer.
+                    // A CustomResourceDefinition that was never served cannot have finalizers.
                     writer.storage.discard(entry).await?;
                     true
                 }

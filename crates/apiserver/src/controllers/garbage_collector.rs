@@ -177,7 +177,7 @@ impl<'i> Item<'i> {
                 dependents.iter().any(|key| graph.is_waiting(key))
             };
             if in_a_circle && self.blocks_owners() {
-                // Nobody of a circle would go first: this one waits, its owners need not.
+                // In a cycle no object would be deleted first: this one waits, its owners need not.
                 self.unblock(context).await?;
                 let key = context
                     .writer
@@ -215,7 +215,7 @@ impl<'i> Item<'i> {
         }
         let (group, version) = split_api_version(&reference.api_version);
         let Some(resource) = snapshot.by_kind(group, version, &reference.kind) else {
-            // The kind may come to be served. Until then nobody knows.
+            // The kind may be served later. Until then the owner's existence is unknown.
             return Err(internal("the kind of an owner is not served"));
         };
         if self.namespace.is_empty() && resource.names.namespaced {
@@ -357,7 +357,7 @@ impl<'i> Item<'i> {
         let request = self.request(context, Verb::Delete);
         let options = DeleteOptions {
             propagation_policy: Some(policy.to_owned()),
-            // The decision holds for the object that was looked at.
+            // The decision applies to the observed object.
             preconditions: Some(Preconditions {
                 uid: Some(self.meta.uid.clone()),
                 resource_version: Some(self.entry.revision.to_string()),

@@ -53,7 +53,7 @@ impl Identity {
         }
     }
 
-    /// Renews the Lease for ever.
+    /// Renews the Lease until the server stops.
     pub(super) async fn keep(self, writer: Writer) {
         loop {
             if let Err(failure) = self.renew(&writer).await {
@@ -89,7 +89,7 @@ impl Identity {
     }
 }
 
-/// Removes Leases of servers that are gone, for ever.
+/// Deletes expired Leases of other servers until the server stops.
 pub(super) async fn collect(writer: Writer) {
     loop {
         if let Err(failure) = remove_expired(&writer, metadata::now()).await {
@@ -118,7 +118,7 @@ async fn remove_expired(writer: &Writer, now: Time) -> Outcome<()> {
     Ok(())
 }
 
-/// Leases without a time were made by somebody else, and end.
+/// Leases without a renew time are not ours, and expire.
 fn is_expired(lease: &Value, now: Time) -> bool {
     let spec = &lease["spec"];
     let renewed = spec["renewTime"]
@@ -182,7 +182,7 @@ mod tests {
             now
         ));
         assert!(is_expired(&lease("2025-12-31T23:59:59.000000Z", 3600), now));
-        // A clock that was set back does not end anybody.
+        // A clock that was set back does not expire Leases.
         assert!(!is_expired(
             &lease("2030-01-01T00:00:00.000000Z", 3600),
             now

@@ -29,7 +29,7 @@ const ATTEMPTS: usize = 5;
 pub(crate) struct Advertised(pub(crate) SocketAddr);
 
 impl Advertised {
-    /// Keeps the endpoint for ever.
+    /// Maintains the endpoint until the server stops.
     pub(super) async fn keep(self, writer: Writer) {
         loop {
             if let Err(failure) = self.renew(&writer).await {
@@ -142,7 +142,7 @@ impl Advertised {
     }
 }
 
-/// Creates an object, or gives it what is wanted. Returns false if somebody else wrote it meanwhile.
+/// Creates or updates an object. Returns false on a conflict with another writer.
 async fn bring_about(place: &OwnObject<'_>, wanted: &Value) -> Outcome<bool> {
     let Some((mut object, revision)) = place.read().await? else {
         return place.create(wanted.clone()).await;

@@ -62,7 +62,7 @@ impl Candidate {
         }
     }
 
-    /// Takes part for ever. `leads` says whether this one holds the Lease.
+    /// Participates in the leader election until the server stops. `leads` is true while this server holds the Lease.
     pub(super) async fn run(mut self, writer: Writer, leads: watch::Sender<bool>) {
         let mut renewed = Instant::now();
         loop {

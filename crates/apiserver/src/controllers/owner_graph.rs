@@ -95,7 +95,7 @@ pub(super) struct Graph {
     gone: Gone,
 }
 
-/// Owners that were seen to go, so that nobody asks for objects of a kind that is gone with them.
+/// Owners whose deletion was observed, so that objects of a removed kind are not requested.
 #[derive(Debug, Default)]
 struct Gone {
     order: VecDeque<Arc<str>>,
@@ -227,7 +227,7 @@ impl Graph {
         }
     }
 
-    /// Forgets the owners of an object; those that wait for it are to be looked at.
+    /// Removes the owners of an object; objects that wait for it are queued.
     fn forget(&mut self, key: &Arc<str>, look: &mut Vec<Arc<str>>) {
         let Some(dependent) = self.dependents.remove(key) else {
             return;

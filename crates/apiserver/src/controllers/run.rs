@@ -260,7 +260,7 @@ impl Controllers {
         self.observe_namespace(event);
     }
 
-    /// A namespace gets its default objects, or somebody waits for them.
+    /// A namespace gets its default objects, or a request waits for them.
     fn observe_namespace(&mut self, event: &Event) {
         let on = self.context.settings.enabled;
         if !on.service_account && !on.root_ca {

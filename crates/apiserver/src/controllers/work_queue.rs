@@ -17,7 +17,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The longest pause of a deletion that finalizers hold: their removal is no event of its own.
 const LONGEST_DELETION_PAUSE: Duration = Duration::from_secs(10);
-/// Changes in a row after which it looks as if somebody else reverts them.
+/// The number of consecutive changes that suggests that another writer reverts them.
 const PATIENCE: u32 = 8;
 
 /// One thing to look at.
@@ -89,8 +89,8 @@ impl Queue {
             State::Ready => {}
             State::Running { again } => *again = true,
             State::Later(at) => {
-                // Collecting is told of news only. The others hear of their own writes too, and with
-                // somebody who undoes them would never rest.
+                // The garbage collector gets only external events. The other controllers also get their own writes,
+                // and would loop with a writer that reverts them.
                 let hears_itself = matches!(
                     work,
                     Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate | Work::FlowControl
@@ -163,7 +163,7 @@ impl Queue {
         self.later.first().map(|(at, _)| *at)
     }
 
-    /// Takes note of what came of something that was taken.
+    /// Records the result of a work item.
     pub(super) fn finish(&mut self, work: Work, result: Result, now: Instant) {
         let Some(item) = self.items.get_mut(&work) else {
             return;

@@ -29,8 +29,7 @@ impl<W, R: Send + 'static> Workers<W, R> {
         self.busy.insert(task.id(), work);
     }
 
-    /// The next work that ended, with its result; none if its worker panicked. Never ends while nobody
-    /// works.
+    /// The next finished work item with its result; `None` if its worker panicked. Pending while no worker is busy.
     pub(super) async fn next(&mut self) -> (W, Option<R>) {
         loop {
             let (id, result) = match self.tasks.join_next_with_id().await {

@@ -120,7 +120,7 @@ fn tree_bytes(text: &[u8]) -> usize {
     text.len().saturating_add(tree).saturating_mul(TREES)
 }
 
-/// Reads what is left of a body that nobody wants, for a moment, and keeps nothing of it.
+/// Drains the rest of an unwanted body for a short time, without keeping it.
 pub(crate) async fn drain(body: &mut Incoming) {
     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
     // Whether it ended makes no difference: the answer is known.

@@ -221,7 +221,7 @@ impl Encoded<'_> {
         })
     }
 
-    /// Decodes the body as an object of a kind. Unknown fields are told as warnings.
+    /// Decodes the body as an object of a kind. Unknown fields are reported as warnings.
     fn object(
         self,
         expected: Expected<'_>,

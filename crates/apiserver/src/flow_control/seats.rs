@@ -1,8 +1,8 @@
 //! The seats of priority levels: who is served, who waits, and who is sent away.
 //!
-//! A level has its own seats, and borrows what others lend and do not use. When there is none, a request
-//! waits in a queue; the flows of a level are spread over its queues, and these take turns. One user has
-//! at most three quarters of the seats that a level could use, so that nobody who is slow keeps all others out.
+//! A level has its own seats, and borrows unused seats that others lend. Without a free seat a request is queued; the
+//! flows of a level are spread over its queues, which are served in turn. One user gets at most three quarters of the
+//! seats available to a level, so that a slow user cannot exclude others.
 //!
 //! UPSTREAM: apiserver pkg/util/flowcontrol/fairqueuing/queueset (there requests may take several seats, and
 //! lending is adjusted every ten seconds)
@@ -146,7 +146,7 @@ impl Seats {
         give(given);
     }
 
-    /// Forgets a level once nobody is left in it.
+    /// Removes an unused level.
     pub(super) fn remove(&self, id: u64) {
         let mut state = self.state();
         if let Some(level) = state.levels.get_mut(&id) {

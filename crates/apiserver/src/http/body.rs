@@ -48,7 +48,7 @@ pub(crate) trait Connection: std::fmt::Debug + Send + Sync {
 
 /// Measures a body while it is sent.
 pub(crate) trait Meter: std::fmt::Debug + Send + Sync {
-    /// Called when so many bytes were handed over.
+    /// Called with the number of bytes sent.
     fn sent(&mut self, bytes: usize);
 }
 

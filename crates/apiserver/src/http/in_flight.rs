@@ -53,7 +53,7 @@ struct Counts {
 }
 
 impl InFlight {
-    /// So many at a time; zero is no limit.
+    /// Sets the concurrency limit; zero is no limit.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most: (most > 0).then_some(most),
@@ -66,8 +66,8 @@ impl InFlight {
         self.take(user, 1)
     }
 
-    /// So much for a request of a user. Who has nothing yet gets it as long as there is any left, however
-    /// much it is: what is larger than all is served alone.
+    /// Reserves memory for a request of a user. A user without a reservation gets any size while memory is left: a
+    /// request larger than the limit is served alone.
     pub(crate) fn take(&self, user: &str, amount: usize) -> Option<Permit> {
         let mut now = self.now.counts();
         let own = now.by_user.get(user).copied().unwrap_or_default();
@@ -113,7 +113,7 @@ impl InFlight {
 /// A place among the requests in flight, until it is dropped.
 pub(crate) struct Permit(Arc<Held>);
 
-/// The place of whoever counts, which is given back by dropping it.
+/// A counted request, released on drop.
 type Held = Mutex<Option<Box<dyn Any + Send>>>;
 
 impl fmt::Debug for Permit {
@@ -135,8 +135,8 @@ impl Permit {
         Self(Arc::new(Mutex::new(Some(Box::new(place)))))
     }
 
-    /// Gives the place back after a while even if whoever reads the answer has not: what it is made
-    /// from is shared, and connections are counted.
+    /// Releases the reservation after a timeout even if the response was not read: its source is shared, and
+    /// connections are limited.
     pub(crate) fn release_in_time(&self) {
         let place = Arc::downgrade(&self.0);
         tokio::spawn(async move {

@@ -18,7 +18,7 @@ use crate::http::tls::{Shown, Users};
 pub(crate) struct Peer {
     /// The address.
     pub(crate) address: SocketAddr,
-    /// The certificate, which nobody has verified yet.
+    /// The client certificate, not verified yet.
     pub(crate) certificate: Option<Arc<Shown>>,
 }
 

@@ -184,8 +184,8 @@ impl Target {
         LONG_RUNNING.contains(&self.subresource.as_str())
     }
 
-    /// The name that authorization and audit are told: that of the path, or the only one that the
-    /// field selector of a list or a watch admits.
+    /// The name for authorization and audit: from the path, or the only name that the field selector of a list or
+    /// watch admits.
     pub(crate) fn asked_name(&self, query: &Query) -> String {
         if self.name.is_empty() && matches!(self.verb, Verb::List | Verb::Watch) {
             return selected_name(query).unwrap_or_default();
@@ -193,7 +193,7 @@ impl Target {
         self.name.clone()
     }
 
-    /// The field and label selectors that authorization is told.
+    /// The field and label selectors for authorization.
     pub(crate) fn selectors<'q>(&self, query: &'q Query) -> (&'q str, &'q str) {
         if self.verb.selects() {
             (query.text("fieldSelector"), query.text("labelSelector"))

@@ -38,7 +38,7 @@ impl SharedCertificates {
     }
 }
 
-/// The server's certificate is renewed at a start when it ends within so many days.
+/// The remaining validity in days below which the serving certificate is renewed at startup.
 const RENEW_DAYS: u32 = 90;
 
 /// The failure to set up TLS.

@@ -133,7 +133,7 @@ pub(super) fn openapi_v2(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
     }
 }
 
-/// Makes the large documents, one at a time: making one takes a while, and everybody may ask for them.
+/// Generates the large documents one at a time: generation is slow, and all users may request them.
 #[derive(Debug, Default)]
 pub(crate) struct Maker(Mutex<Option<Merged>>);
 

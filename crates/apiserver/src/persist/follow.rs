@@ -1,5 +1,5 @@
-//! The effects of writes to a store that several servers share: they are applied from a watch, in the order of the
-//! revisions, whoever made them.
+//! The effects of writes to a shared store: applied from a watch, in the order of revisions, for writes of any
+//! server.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::encoding;
 use crate::error::Failure;
 use crate::registry::Resource;
 
-/// The longest that anybody waits for the watch.
+/// The maximum wait for the watch.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause before a store that failed is read again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -98,7 +98,7 @@ impl Follower {
         }
     }
 
-    /// Follows the store for ever.
+    /// Follows the store until the server stops.
     pub(super) async fn run(mut self) {
         loop {
             match self.follow().await {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockgate_store::Revision;
 use tokio::sync::watch;
 
-/// The revisions up to which controllers have seen the objects that somebody waits for, by key.
+/// The revisions up to which controllers have processed awaited objects, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Settled(Mutex<HashMap<String, watch::Sender<u64>>>);
 

@@ -1,8 +1,8 @@
 //! OpenAPI v3: an index that is asked for with every command, and documents that are asked for when
 //! their hash is new.
 //!
-//! The hash of a document follows from what it is made of, so the index costs nothing; a document is made
-//! when somebody asks for it, once per snapshot of the registry.
+//! The hash of a document is computed from its sources, so the index costs nothing; a document is generated on
+//! request, once per snapshot of the registry.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

@@ -102,7 +102,7 @@ impl StoredList {
         text.push_str(&list_head(type_meta, &self.metadata));
     }
 
-    /// Writes an item, or the beginning of one that is larger than so many bytes; returns the rest of it.
+    /// Writes an item, or the beginning of an item larger than the limit; returns the rest.
     fn begin_item(&self, text: &mut String, index: usize, size: usize) -> Outcome<Bytes> {
         match self.entries.get(index) {
             Some(entry) if matches!(self.form, Form::Objects) && entry.value.len() > size => {

@@ -27,7 +27,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// The token is nobody's, or anonymous requests are not allowed.
+    /// The token is unknown, or anonymous requests are disabled.
     pub async fn authenticate(
         &self,
         address: SocketAddr,

@@ -378,7 +378,7 @@ impl Running {
         lines.collect()
     }
 
-    /// Lets requests end, and stops. Those in front of the server are told first.
+    /// Drains requests and stops. Load balancers are notified first.
     pub async fn stop(mut self) {
         let _ = self.phase.send(Phase::Draining);
         let delayed = tokio::time::sleep(self.shutdown_delay);

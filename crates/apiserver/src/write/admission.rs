@@ -198,7 +198,7 @@ impl Attempt<'_> {
                 .sent_with(empties.cloned().unwrap_or_default());
         }
         let mut object = object.into_value();
-        // What nobody touched can be read.
+        // An unchanged object can be decoded.
         if let Some(before) = self.admission.take_unpatched()
             && self.is_tracked
         {

@@ -65,7 +65,7 @@ pub(crate) async fn delete_collection(
         let mut object = storage.decode(entry, resource).await?;
         let deletion = Deletion {
             name: metadata::text(&object, "name").to_owned(),
-            // Webhooks are told no name, as the request has none.
+            // Webhooks get no name, as the request has none.
             admission_name: Some(""),
             ..Deletion::of(writer, request)
         };

@@ -36,7 +36,7 @@ pub(crate) trait Recipe: Send {
     /// checks the rules of the kind.
     fn prepare(&mut self, object: &mut Value) -> Outcome<()>;
 
-    /// The name that validating admission is told.
+    /// The name for validating admission.
     fn name<'n>(&'n self, object: &'n Value) -> &'n str;
 
     /// Stores what was admitted, or does what it asks for.

@@ -192,7 +192,7 @@ impl<'c> Change<'c> {
         }
     }
 
-    /// The object that came of a configuration, in the form of its version.
+    /// The object built from an apply configuration, in its version.
     fn complete_applied(
         &self,
         old: Option<&Value>,
@@ -334,7 +334,7 @@ impl Recipe for Replacement<'_> {
         let old = self.old.value();
         if resource.is_custom() {
             self.spoiled = writer.storage.spoiled_metadata(object, resource);
-            // Without metadata the object has no version, which is told below.
+            // Without metadata the object has no version, which is reported below.
             let _ = metadata::drop_invalid(object);
         }
         if let Some(warning) = metadata::drop_duplicate_owner_references(object, true) {

@@ -213,7 +213,7 @@ fn from_audit(args: &AuditArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
     }
     Printer::note(&format!(
         "{} requests; skipped: {without_object} without an object, {patches} patches without a result, \
-         {others} that are no writes",
+         {others} other than writes",
         records.len()
     ));
     Ok(ExitCode::Done)

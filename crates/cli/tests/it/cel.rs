@@ -75,7 +75,7 @@ fn an_evaluation_error_is_a_failure() {
     assert_eq!(
         run.stdout,
         "TYPE   COST   ERROR\ndyn    2      no such key: nope\n\
-         help: if it may be absent, test for it with `has(object.nope)`\n"
+         help: if the key is optional, test for it with `has(object.nope)`\n"
     );
 }
 

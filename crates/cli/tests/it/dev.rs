@@ -153,9 +153,9 @@ async fn a_rendered_chart_is_taken_as_it_is_and_followed() {
     while !dev.line().starts_with(&ready) {}
     let log = dev.stop();
     for said in [
-        "playing Certificate of cert-manager.io",
-        "playing Issuer of cert-manager.io",
-        "playing ServiceMonitor of monitoring.coreos.com",
+        "unknown kind Certificate of cert-manager.io",
+        "unknown kind Issuer of cert-manager.io",
+        "unknown kind ServiceMonitor of monitoring.coreos.com",
         "Warning: not applied: v1 ConfigMap NOT-A-NAME",
         "applied 4 of 5 objects",
         "chart.yaml` changed, restarting",

@@ -341,7 +341,7 @@ fn explains_a_rule() {
     assert_eq!(run.code, Some(0));
     assert!(
         run.stdout
-            .starts_with("# W011\n\n**webhooks that need each other to start.**")
+            .starts_with("# W011\n\n**webhooks depend on each other to start.**")
     );
     assert!(run.stdout.contains("Bad:") && run.stdout.contains("Good:"));
     let run = lockgate(&["lint", "--explain", "W999"]);

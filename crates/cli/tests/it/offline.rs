@@ -506,7 +506,7 @@ async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
     );
     assert!(!run.stdout.contains("uid:"), "{}", run.stdout);
     for (args, message) in [
-        (&["--forward", "http://x/"][..], "begins with https://"),
+        (&["--forward", "http://x/"][..], "must begin with https://"),
         (&["--forward-name", "x"], "--forward <URL>"),
     ] {
         let run = lockgate(

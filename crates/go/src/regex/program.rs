@@ -124,7 +124,7 @@ impl Program {
         self.search(text, from, false)
     }
 
-    /// Successive matches, at most so many. An empty one right behind another does not count.
+    /// Successive matches, up to a maximum. An empty match directly after another does not count.
     pub(super) fn find_all<'t>(&self, text: &'t str, limit: usize) -> Vec<&'t str> {
         let mut found = Vec::new();
         let (mut from, mut last) = (0, None);

@@ -148,7 +148,7 @@ fn cases_of(files: &dyn Files, file: &Path, test: Test) -> Result<Vec<Case>, Loa
     Ok(cases)
 }
 
-/// A script for a webhook that nobody registers is a mistake.
+/// A script for an unregistered webhook is an error.
 fn check_names(
     file: &Path,
     cluster: &Cluster,

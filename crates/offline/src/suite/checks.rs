@@ -136,8 +136,8 @@ async fn order(world: &World, request: &Request, run: &Run) -> Option<String> {
     None
 }
 
-/// Orders of so many things, other than the one they are in: all of them while they are few, and each
-/// rotated and reversed otherwise.
+/// Permutations of a number of items except the current order: all of them for few items, otherwise rotations and the
+/// reverse.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     if count <= 5 {
         let mut all = vec![Vec::new()];

@@ -72,7 +72,7 @@ pub enum Count {
     Zero,
     /// One at least.
     Some,
-    /// So many.
+    /// This number.
     Exactly(usize),
 }
 

@@ -49,7 +49,7 @@ pub struct MockAccess {
     pub verb: String,
     /// `allow`, or anything else for no.
     pub decision: String,
-    /// The reason that is told.
+    /// The reported reason.
     pub reason: String,
 }
 

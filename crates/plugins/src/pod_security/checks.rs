@@ -191,7 +191,7 @@ fn containers(names: &[&str]) -> String {
     format!("{word} {}", quoted(names.iter().copied()))
 }
 
-/// `pod and container "a"`, for those who say something they should not. Nothing when nobody does.
+/// `pod and container "a"`, the violating parts. `None` without violations.
 fn setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names) {
         (false, []) => None,

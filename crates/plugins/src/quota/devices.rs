@@ -211,7 +211,7 @@ mod tests {
         ));
         let earlier = vec![Arc::new(claim("b", "gpu", 1)), Arc::new(plain.clone())];
         assert!(has(&used(devices(paid(None), earlier), &plain), "3"));
-        // One that nobody made for the pod.
+        // A claim that was not generated for the Pod.
         let mut own = plain.clone();
         own["metadata"]["annotations"] = json!({});
         assert!(has(&used(devices(paid(None), Vec::new()), &own), "3"));

@@ -379,7 +379,7 @@ fn is_over(pod: &Value) -> bool {
     if matches!(text_at(pod, &["status", "phase"]), "Failed" | "Succeeded") {
         return true;
     }
-    // A pod whose node is lost stays for ever; it is not charged longer than it was to go.
+    // A Pod on a lost node stays terminating; it is not charged after its grace period.
     let grace = at(pod, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
     let deleted = text_at(pod, &["metadata", "deletionTimestamp"]);
     let deleted = lockgate_go::time::Timestamp::parse(deleted);

@@ -1,7 +1,7 @@
 //! The item below the attribute: the head of an `impl`, and the names of the methods in it.
 //!
-//! Read by hand rather than as a syntax tree: the command reads files that nobody has compiled, and
-//! nothing in a method's body may cost it more than its length.
+//! Parsed by hand rather than as a syntax tree: the command reads uncompiled files, and the cost of a method's body
+//! must be linear in its length.
 
 use proc_macro2::{Delimiter, Group, Ident, Spacing, Span, TokenTree};
 

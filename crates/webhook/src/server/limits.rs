@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The limits of a server. Whoever can reach it may send anything, so everything has one.
+/// The limits of a server. Any client that can reach it may send anything, so everything has a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

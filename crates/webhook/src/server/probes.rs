@@ -1,5 +1,4 @@
-//! Liveness, readiness and metrics over plain HTTP,
-//! to anybody.
+//! Liveness, readiness and metrics over plain HTTP, without authentication.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -66,7 +65,7 @@ impl Health {
 
     /// The results of the checks, at most a second old.
     async fn report(&self) -> Arc<Report> {
-        // Whoever waits here gets what the one before found.
+        // Concurrent probes share one result.
         let mut last = self.last.lock().await;
         if let Some((at, report)) = &*last
             && at.elapsed() < FRESH
@@ -143,7 +142,7 @@ async fn dial(address: SocketAddr, has_tls: bool) -> Result<(), DialError> {
         .with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
     let shaken = connector.connect(ServerName::from(ip), socket).await;
-    // Whoever asks clients for certificates does not want ours, and that is well.
+    // If the server requires client certificates, a failed handshake due to the missing certificate is fine.
     if seen.seen.load(Ordering::Acquire) {
         return Ok(());
     }

@@ -100,7 +100,7 @@ impl Sizes {
             _ => None,
         };
         if let Some(only) = only {
-            // Its annotations follow too, or it would look as if it was to be scaled for ever.
+            // Its annotations are updated too, or it would seem to need scaling forever.
             return vec![(only, self.replicas, true)];
         }
         if let Some(new) = &rollout.new

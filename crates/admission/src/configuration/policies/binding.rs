@@ -16,7 +16,7 @@ pub enum Action {
     Deny,
     /// The client is warned.
     Warn,
-    /// The audit log is told.
+    /// Adds an audit annotation.
     Audit,
 }
 

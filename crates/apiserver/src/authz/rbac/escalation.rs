@@ -1,5 +1,5 @@
-//! Nobody grants what they do not have: roles and bindings are checked against the rights of whoever
-//! writes them, unless they hold the verb `escalate` on the role or `bind` on what is bound.
+//! Privilege escalation checks: roles and bindings are checked against the author's permissions, unless the author
+//! has the verb `escalate` on the role or `bind` on the referenced role.
 //!
 //! UPSTREAM: kubernetes pkg/registry/rbac/escalation_check.go, pkg/registry/rbac/validation/rule.go,
 //! pkg/registry/rbac/clusterrole/policybased/storage.go, component-helpers auth/rbac/validation
@@ -77,7 +77,7 @@ impl Guard<'_> {
             .collect();
         self.confirm(user, object, &rules)?;
         if is_aggregated(object) || old.is_some_and(is_aggregated) {
-            // What it gathers is not known, so whoever sets it must have everything.
+            // The aggregated rules are unknown, so the author must have all permissions.
             if self.confirm(user, object, &everything()).is_err() {
                 let why = "must have cluster-admin privileges to use the aggregationRule";
                 return Err(self.refuse(object, why));
@@ -209,7 +209,7 @@ fn everything() -> [Rule; 2] {
     ]
 }
 
-/// A rule that somebody holds, for many comparisons.
+/// A held rule, prepared for many comparisons.
 struct Held<'r> {
     verbs: HashSet<&'r str>,
     groups: HashSet<&'r str>,
@@ -300,13 +300,14 @@ enum Of<'r> {
     Path(&'r str),
 }
 
-/// The permissions that rules grant and nobody holds, as upstream describes them; none if there is too much to compare.
+/// The granted permissions that the author does not hold, as upstream describes them; `None` if there are too many to
+/// compare.
 fn missing(held: &[Rule], wanted: &[Rule]) -> Option<BTreeSet<String>> {
     let held: Vec<Held<'_>> = held.iter().map(Held::new).collect();
     let each: usize = held.iter().map(|rule| 1 + rule.paths.len()).sum();
     let mut left = COMPARISONS;
     let mut found = BTreeSet::new();
-    // Verbs on one resource are told together, in the order in which they are missing.
+    // Verbs on one resource are listed together, in the order in which they are missing.
     let mut verbs: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for rule in wanted {
         for verb in &rule.verbs {

@@ -153,18 +153,18 @@ mod tests {
             (
                 "object.spec.paused",
                 "paused",
-                "if it may be absent, test for it with `has(object.spec.paused)`",
+                "if the key is optional, test for it with `has(object.spec.paused)`",
             ),
             (
                 "object.metadata.labels['example.com/tier'] == 'a'",
                 "example.com/tier",
-                "if it may be absent, test for it with `'example.com/tier' in object.metadata.labels`",
+                "if the key is optional, test for it with `'example.com/tier' in object.metadata.labels`",
             ),
             // `name` is a member of something else.
             (
                 "object.spec.name == object.metadata.name",
                 "name",
-                "if it may be absent, test for it with `has(object.spec.name)`",
+                "if the key is optional, test for it with `has(object.spec.name)`",
             ),
         ] {
             let error = format!("no such key: {key}");
@@ -180,7 +180,7 @@ mod tests {
         // Texts are taken apart between characters, not bytes.
         assert_eq!(
             help("no such key: é", "é.é[é", &[]).as_deref(),
-            Some("if it may be absent, test for it with `'é' in é`")
+            Some("if the key is optional, test for it with `'é' in é`")
         );
     }
 }

@@ -353,7 +353,7 @@ fn service_accounts(flags: &Flags) -> ServiceAccounts {
     accounts
 }
 
-/// UPSTREAM: kubernetes pkg/kubeapiserver/options/authorization.go: whoever allows decides.
+/// UPSTREAM: kubernetes pkg/kubeapiserver/options/authorization.go: a request is allowed if any authorizer allows it.
 fn authorization_mode(flags: &Flags) -> Result<AuthorizationMode, CommandError> {
     let modes = flags.all("authorization-mode");
     let is_known = |mode: &&String| matches!(mode.as_str(), "AlwaysAllow" | "Node" | "RBAC");
