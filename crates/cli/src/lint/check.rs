@@ -238,7 +238,7 @@ impl<'d> Checker<'_, 'd> {
         let part = self.text.get(self.base..).unwrap_or_default();
         let help = part.contains("{{").then(|| {
             String::from(
-                "this looks like a template: render it first, for example with `helm template … | lockgate lint -f -`",
+                "this looks like a template: render it first: `helm template … | lockgate lint -f -`",
             )
         });
         self.find(
