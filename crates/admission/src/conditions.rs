@@ -1,8 +1,8 @@
 //! Match conditions, compiled and evaluated: the last predicate, and the only one that costs.
 //!
-//! They are evaluated on the object in the version the webhook asked for, at the webhook's turn. A
-//! false one excludes the webhook whatever else happens; what cannot be evaluated meets the failure
-//! policy. The expressions themselves are the business of the crate `lockgate-cel`.
+//! Match conditions are evaluated on the object in the webhook's version, before its call. A false condition excludes
+//! the webhook; an evaluation error is subject to the failure policy. The crate `lockgate-cel` implements the
+//! expressions.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/matchconditions/matcher.go
 
@@ -40,8 +40,8 @@ pub(crate) struct Conditions(Arc<List>);
 #[derive(Debug, Default)]
 struct List {
     conditions: MatchConditions,
-    /// A sum of names and expressions. None when what they say may not be remembered: the authorizer
-    /// is asked anew every time.
+    /// A checksum of names and expressions. `None` if the outcome may not be cached: the authorizer is called every
+    /// time.
     sum: Option<u64>,
 }
 

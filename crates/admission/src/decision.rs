@@ -5,12 +5,12 @@
 
 use lockgate_api::meta::status::Status;
 
-/// `failurePolicy`: the outcome of a request whose webhook could not be asked.
+/// `failurePolicy`: the outcome of a request whose webhook call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
     /// The request is denied.
     Fail,
-    /// The request goes on.
+    /// The request continues.
     Ignore,
 }
 
@@ -36,11 +36,11 @@ pub struct Denial {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A webhook said no.
+    /// A webhook denied the request.
     Webhook,
-    /// A policy said no, or could not be evaluated and its failure policy is to refuse.
+    /// A policy denied the request, or could not be evaluated under `failurePolicy: Fail`.
     Policy,
-    /// A webhook could not be asked, and its failure policy is to refuse.
+    /// A webhook call failed under `failurePolicy: Fail`.
     CallFailed,
     /// A webhook that may have side effects met a dry run.
     SideEffects,
@@ -58,7 +58,7 @@ pub enum Cause {
     Timeout,
     /// The request was given up: its client went away.
     Canceled,
-    /// An in-process plugin said no.
+    /// An in-process plugin denied the request.
     Plugin,
     /// A part of this process failed.
     Internal,

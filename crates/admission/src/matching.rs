@@ -37,7 +37,7 @@ use crate::request::Request;
 
 pub use crate::conditions::{ConditionsGate, ConditionsTrace, ConditionsVerdict};
 
-/// The verdicts of the predicates about one hook. Those after the first plain "no" are not evaluated.
+/// The verdicts of the predicates of one hook. Predicates after the first that does not match are not evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Predicates {
     /// The namespace selector.
@@ -101,7 +101,7 @@ pub struct Matcher<'m> {
     equivalents: Arc<[Equivalent]>,
     /// The authorizer value, created when a condition needs it.
     asking: Option<AuthorizerValue>,
-    /// Set for explanations: why a predicate said no, and what each part of an expression came to.
+    /// Set for explanations: records the predicate that did not match and the values of subexpressions.
     records: bool,
 }
 
@@ -130,7 +130,7 @@ impl<'m> Matcher<'m> {
         self.records
     }
 
-    /// The first predicate that said no and the value it saw, if that is recorded.
+    /// The first predicate that did not match and its value, if recorded.
     pub(crate) fn refusal(
         &self,
         criteria: &Criteria,
@@ -173,7 +173,7 @@ impl<'m> Matcher<'m> {
         self.decide_about(&hook.criteria, request, object).await
     }
 
-    /// The verdicts for whatever has such criteria.
+    /// The verdicts for any owner of such criteria.
     pub(crate) async fn decide_about(
         &mut self,
         criteria: &Criteria,
@@ -248,7 +248,7 @@ impl<'m> Matcher<'m> {
         Facts::new(request, kind, resource, asking.clone()).recording(self.records)
     }
 
-    /// The namespace, as far as it was asked for.
+    /// The namespace, if it was read.
     pub(crate) fn namespace(&self) -> Option<&Arc<Namespace>> {
         match &self.namespace {
             NamespaceLookup::Known(namespace) => Some(namespace),

@@ -37,7 +37,7 @@ pub trait Plugin: Send + Sync {
         false
     }
 
-    /// Returns `false` if a step has nothing to do with the request. It is counted as run, and not asked.
+    /// Returns `false` if a step does not apply to the request. The step is counted but not run.
     fn concerns(&self, _: Step, _: &Request) -> bool {
         true
     }
@@ -189,7 +189,7 @@ impl Admission {
         self.request.object.as_mut().map(Object::value_mut)
     }
 
-    /// The object as it stands, if the trace keeps objects.
+    /// The current object, if the trace records objects.
     pub(crate) fn recorded_object(&self) -> Option<Object> {
         self.request.object.clone().filter(|_| self.records_objects)
     }
@@ -237,9 +237,8 @@ impl Admission {
         }
     }
 
-    /// Asks for a second round, because the object was changed in a way that other plugins may want
-    /// to see. Webhooks do this when they change an object; compiled-in plugins that run before them
-    /// need not.
+    /// Requests a second round, because the object was changed in a way that other plugins may need to see. Webhooks
+    /// do this when they change an object; earlier in-process plugins need not.
     pub fn request_reinvocation(&mut self) {
         self.reinvocation.request();
     }

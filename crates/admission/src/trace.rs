@@ -33,7 +33,7 @@ const SLOW_REQUEST: Duration = Duration::from_millis(500);
 /// The trace of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// The steps gone through, in order.
+    /// The completed steps, in order.
     pub steps: Vec<StepTrace>,
 }
 
@@ -119,7 +119,7 @@ pub struct PolicyTrace {
     pub policy: Arc<CompiledPolicy>,
     /// The verdicts of the predicates.
     pub predicates: Option<Predicates>,
-    /// The first predicate that said no, where that is recorded.
+    /// The first predicate that did not match, if recorded.
     pub refusal: Option<Refusal>,
     /// Why it cannot be evaluated at all.
     pub failure: Option<String>,
@@ -134,7 +134,7 @@ pub struct BindingTrace {
     pub binding: CompiledBinding,
     /// The verdicts of the predicates, if the binding did not match.
     pub predicates: Option<Predicates>,
-    /// The first predicate that said no, where that is recorded.
+    /// The first predicate that did not match, if recorded.
     pub refusal: Option<Refusal>,
     /// The reason the policy cannot be evaluated with this binding.
     pub failure: Option<String>,
@@ -271,7 +271,7 @@ pub struct HookTrace {
     pub index: usize,
     /// The verdicts of the predicates.
     pub predicates: Predicates,
-    /// The first predicate that said no, where that is recorded.
+    /// The first predicate that did not match, if recorded.
     pub refusal: Option<Refusal>,
     /// The verdict of the match conditions, if they were evaluated.
     pub conditions: Option<ConditionsTrace>,
@@ -288,7 +288,7 @@ pub struct CallTrace {
     pub uid: String,
     /// The version of the review, when one was made.
     pub version: Option<ReviewVersion>,
-    /// The resource the webhook was asked about.
+    /// The resource in the webhook's review.
     pub resource: GroupVersionResource,
     /// The kind of the objects it was sent.
     pub kind: GroupVersionKind,
@@ -335,12 +335,12 @@ pub enum CallOutcome {
     Failed {
         /// The error, without `failed calling webhook …: `.
         reason: String,
-        /// The status code that goes with it.
+        /// The status code.
         code: i32,
         /// The phase in which the call failed, if it was in progress.
         phase: Option<Phase>,
     },
-    /// The failure is not the webhook's to excuse, whatever its failure policy.
+    /// The failure is not subject to the failure policy.
     Refused(Box<Status>),
     /// The request was given up before there was an answer: its client went away.
     Canceled,

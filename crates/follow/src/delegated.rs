@@ -115,7 +115,7 @@ impl Delegated {
     ///
     /// # Errors
     ///
-    /// The main server does not say. What it said before stays.
+    /// The main server does not publish it. The previous value is kept.
     pub async fn refresh(&self) -> Result<(), Failure> {
         let (code, object) = self.server.exchange(PUBLISHED, None).await?;
         if code != 200 {
@@ -173,7 +173,7 @@ impl Delegated {
     ///
     /// # Errors
     ///
-    /// They may not, or the main server cannot be asked.
+    /// Access is denied, or the main server is unavailable.
     pub async fn authorize(
         &self,
         user: &UserInfo,

@@ -20,7 +20,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Anything that keeps the main server from being asked, or understood.
+/// An error of a request to the main server.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// The largest answer that is read whole.
@@ -134,7 +134,7 @@ impl Server {
         Self::with_certificate(&url, &authority, token, certificate)
     }
 
-    /// Asks on a connection of its own, which ends with the answer.
+    /// Sends a request on a separate connection, which is closed after the response.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ pub(crate) struct Activity {
     head: Duration,
     /// On HTTP/2 bytes come that are no request.
     has_heads: bool,
-    /// `true` if nothing was asked yet.
+    /// True before the first request.
     fresh: AtomicBool,
     /// Requests on which the server works.
     working: AtomicUsize,
@@ -57,12 +57,12 @@ impl Activity {
         shortest.clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
-    /// Gives a connection that said nothing yet no more than this time for its first request.
+    /// Sets the timeout of the first request on a silent connection.
     pub(crate) fn hurry(&self, time: Duration) {
         self.wait(time.min(self.head));
     }
 
-    /// Returns `true` if nothing was asked yet.
+    /// Returns `true` before the first request.
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh.load(Ordering::Acquire)
     }

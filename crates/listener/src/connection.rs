@@ -137,8 +137,7 @@ where
     {
         let mut connection = pin!(connection);
         let mut phase = self.phase.clone();
-        // HTTP/2 has a word for going away, which is said as soon as that is known; on HTTP/1 each
-        // answer says it.
+        // HTTP/2 sends GOAWAY immediately; on HTTP/1 each response has `Connection: close`.
         let born = *phase.borrow_and_update();
         let is_over = move |now: Phase| match is_http2 {
             true => now != born || now == Phase::Closing,

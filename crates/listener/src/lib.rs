@@ -11,7 +11,7 @@
 //! limited. At the limit, the peer with the most connections loses its oldest idle one, so that one peer cannot exclude
 //! others.
 //!
-//! Knows nothing of what is asked and answered: that is for the [`Service`].
+//! Independent of requests and responses, which the [`Service`] handles.
 //!
 //! ```no_run
 //! use std::convert::Infallible;

@@ -175,7 +175,7 @@ impl HttpsClient {
         }
     }
 
-    /// Posts until the webhook no longer asks for another attempt.
+    /// Posts until the webhook no longer requests a retry.
     async fn attempts(
         &self,
         body: &Bytes,
@@ -198,7 +198,7 @@ impl HttpsClient {
         }
     }
 
-    /// Posts, and goes where the answer points if that is allowed.
+    /// Posts, and follows redirects if allowed.
     async fn follow(
         &self,
         body: &Bytes,

@@ -91,7 +91,7 @@ pub struct User {
     pub name: String,
     /// A bearer token.
     pub token: Option<String>,
-    /// A file with a bearer token, read when there is no token, and again every minute.
+    /// A file with a bearer token, used if no token is set, and read again every minute.
     pub token_file: Option<TokenFile>,
     /// A certificate with its key.
     pub client_certificate: Option<Material>,
@@ -259,7 +259,7 @@ impl TokenFile {
         }
     }
 
-    /// Reads the file when a client is made, so that one that is not there is noticed then.
+    /// Reads the file when a client is created, so that a missing file is detected early.
     fn read_first(&self) -> Result<(), CredentialsError> {
         let token = read_text(&self.path)?;
         *self.lock() = Some((Instant::now(), token.trim().to_owned()));
@@ -280,7 +280,7 @@ impl TokenFile {
                 *self.lock() = Some((Instant::now(), token.clone()));
                 Some(token)
             }
-            // A file that is gone for a moment must not fail calls that the last token can make.
+            // A temporarily missing file must not fail calls that can use the last token.
             Err(_) => known.map(|(_, token)| token),
         }
     }
@@ -309,7 +309,7 @@ fn secret(text: &str) -> Result<HeaderValue, CredentialsError> {
     Ok(value)
 }
 
-/// Escapes what may not stand in the name of a header.
+/// Escapes characters that are not allowed in header names.
 ///
 /// UPSTREAM: k8s.io/client-go transport/round_trippers.go (headerKeyEscape).
 fn escape_key(key: &str) -> String {

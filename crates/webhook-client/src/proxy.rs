@@ -156,7 +156,7 @@ impl Proxy {
         })
     }
 
-    /// Asks the proxy for a connection to `authority`.
+    /// Requests a tunnel to `authority` from the proxy.
     pub(super) async fn connect(
         &self,
         authority: &str,

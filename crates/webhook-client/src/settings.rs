@@ -22,7 +22,7 @@ pub enum Redirects {
 /// The webhooks that are called over plain HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PlainHttp {
-    /// Every one whose URL says so: the URL comes from a file of the administrator.
+    /// Any URL that has it: the URL is from a file of the administrator.
     #[default]
     Anywhere,
     /// Webhooks on a loopback address, such as a sidecar or a static Pod on this host.

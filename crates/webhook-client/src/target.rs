@@ -181,8 +181,8 @@ impl Target {
     }
 }
 
-/// Returns true if a host is `localhost` or a loopback address. Other names do not count, whatever they
-/// resolve to: who answers for a name may change.
+/// Returns true if a host is `localhost` or a loopback address. Other names are not allowed, whatever they resolve
+/// to, since the resolution may change.
 fn is_loopback(host: &str) -> bool {
     let address: Result<IpAddr, _> = host.parse();
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())

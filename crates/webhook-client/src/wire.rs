@@ -51,7 +51,7 @@ pub(super) async fn dial(
     for address in addresses {
         let problem = match timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                // Reviews are written whole; there is nothing to gather.
+                // Reviews are written in one call; buffering is unnecessary.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }

@@ -23,7 +23,7 @@ use crate::conversion::ConversionRegistration;
 use crate::registration::{Registration, Role};
 use crate::webhooks::Webhooks;
 
-/// By this annotation cert-manager knows whose certificate to write into an object.
+/// The annotation by which cert-manager injects a CA into an object.
 const INJECT_CA_FROM: &str = "cert-manager.io/inject-ca-from";
 
 /// The address of the webhooks, and the names of the configurations.
@@ -131,7 +131,7 @@ impl ManifestOptions {
         self
     }
 
-    /// cert-manager writes the certificates: those of this `namespace/name`.
+    /// Lets cert-manager inject the CA of the Certificate `namespace/name`.
     #[must_use]
     pub fn inject_ca_from(self, certificate: impl Into<String>) -> Self {
         self.annotation(INJECT_CA_FROM, certificate)
@@ -297,8 +297,8 @@ impl Manifests {
         self
     }
 
-    /// For each converted kind the part of its CustomResourceDefinition that says where it is converted
-    /// and who injects the CA: patches in the form of kubebuilder's `config/crd/patches`.
+    /// For each converted kind a patch of its CustomResourceDefinition with `spec.conversion` and the annotation for
+    /// CA injection, in the format of kubebuilder's `config/crd/patches`.
     #[must_use]
     pub fn definition_patches(&self) -> &[Value] {
         &self.definitions
@@ -328,7 +328,7 @@ impl Manifests {
         }
     }
 
-    /// The objects; none of a kind of which there is no webhook.
+    /// The objects; kinds without webhooks are omitted.
     #[must_use]
     pub fn configurations(&self) -> &[Configuration] {
         &self.configurations
@@ -427,7 +427,7 @@ fn overlay(object: &mut Value, patch: &Value) {
         (Value::Object(object), Value::Object(patch)) => {
             for (name, value) in patch {
                 match object.get_mut(name) {
-                    // A conversion is replaced as a whole: a URL of before must not stay beside a service.
+                    // A conversion is replaced completely: an old URL must not remain next to a service.
                     Some(there) if name != "conversion" => overlay(there, value),
                     _ => {
                         object.insert(name.clone(), value.clone());

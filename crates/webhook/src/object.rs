@@ -1,4 +1,4 @@
-//! An object of a request: typed, with its text beside it.
+//! An object of a request: typed, with its text.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use crate::denial::{Denial, Refusal};
 
-/// Objects that nest deeper are denied, whatever the failure policy: what a webhook cannot read it
-/// cannot let through. The API server reads 10,000 levels, which would not fit a thread's stack once
-/// typed.
+/// Objects that nest deeper are denied, whatever the failure policy: a webhook must not allow what it cannot decode.
+/// The API server accepts 10,000 levels, which would overflow a thread's stack once typed.
 pub const MAX_DEPTH: usize = 500;
 
 /// An object of a kind, together with everything the kind does not know of.
@@ -20,7 +19,7 @@ pub struct Object<K> {
 }
 
 impl<K: DeserializeOwned> Object<K> {
-    /// Reads an object. `member` is where it stands in the review, for errors.
+    /// Decodes an object. `member` is its field in the review, for errors.
     pub(crate) fn read(text: &str, member: &str) -> Result<Self, Refusal> {
         Ok(Self {
             typed: decode(text, member)?,

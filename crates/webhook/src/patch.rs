@@ -136,8 +136,8 @@ impl Patch {
         patch
     }
 
-    /// The changes of `sent` that a change of a typed view of it comes to: those that lead to what
-    /// [`merge`] makes of it. All three are texts of JSON.
+    /// The patch of `sent` for a change of a typed view of it: the operations that lead to the result of [`merge`].
+    /// All three are JSON texts.
     ///
     /// ```
     /// use lockgate_webhook::patch::Patch;

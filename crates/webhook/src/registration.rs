@@ -43,7 +43,7 @@ words! {
     FailurePolicy {
         /// The request is denied. The default here.
         Fail = "Fail",
-        /// The request goes on as if the webhook had allowed it.
+        /// The request continues as if the webhook had allowed it.
         Ignore = "Ignore",
     }
 
@@ -55,7 +55,7 @@ words! {
         Equivalent = "Equivalent",
     }
 
-    /// `sideEffects`: what a call changes besides its answer.
+    /// `sideEffects`: the effects of a call besides its response.
     SideEffects {
         /// Nothing. The default here.
         None = "None",
@@ -134,7 +134,7 @@ impl Rule {
         self
     }
 
-    /// All operations, those of later versions of the API too.
+    /// All operations, including those of later API versions.
     #[must_use]
     pub fn all_operations(mut self) -> Self {
         self.0.operations = owned(["*"]);
@@ -229,7 +229,7 @@ impl Registration {
         self
     }
 
-    /// A fixed URL, whatever the manifests are made for. It is served at the path of the URL.
+    /// Sets a fixed URL, which overrides the manifest options. The webhook is served at the path of the URL.
     #[must_use]
     pub fn url(mut self, url: impl Into<String>) -> Self {
         let url = url.into();
@@ -242,7 +242,7 @@ impl Registration {
         self
     }
 
-    /// The name of the service that reaches it, where it is not that of the other webhooks.
+    /// Sets a Service name, which overrides the manifest options.
     #[must_use]
     pub fn service_name(mut self, name: impl Into<String>) -> Self {
         self.service().name = name.into();
@@ -331,7 +331,7 @@ impl Registration {
         self
     }
 
-    /// Only requests for which this CEL expression is true, as those before it.
+    /// Adds a match condition: a CEL expression that must be true.
     #[must_use]
     pub fn match_condition(
         mut self,
@@ -375,8 +375,8 @@ pub fn logical_path(role: Role, kind: &str) -> String {
     format!("/{}-{}", role.verb(), kind.to_lowercase())
 }
 
-/// A type whose registration stands beside its code; the attribute `#[webhook(…)]` writes it.
-/// `As` is [`Mutates<K>`] or [`Validates<K>`], so that one type can be several webhooks.
+/// A type with a registration; implemented by the attribute `#[webhook(…)]`. `As` is [`Mutates<K>`] or
+/// [`Validates<K>`], so that one type can be several webhooks.
 pub trait Marked<As> {
     /// Returns the registration.
     fn registration() -> Registration;

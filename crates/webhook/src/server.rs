@@ -186,7 +186,7 @@ impl Server {
         self
     }
 
-    /// Shows metrics at a plain HTTP address, which may be that of the probes.
+    /// Serves metrics at a plain HTTP address, which may be the address of the probes.
     #[must_use]
     pub fn metrics(mut self, address: impl Into<SocketAddr>, path: impl Into<String>) -> Self {
         self.metrics = Some((address.into(), path.into()));
@@ -224,7 +224,7 @@ impl Server {
         self
     }
 
-    /// Adds metrics of the application to those of the server.
+    /// Adds the application's metrics to those of the server.
     #[must_use]
     pub fn register(mut self, add: impl FnOnce(&mut Registry)) -> Self {
         add(&mut self.registry);
@@ -235,8 +235,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// An address cannot be listened at, a pair that never changes is not one, or names of clients are
-    /// to be checked and no certificates asked for.
+    /// An address cannot be bound, a fixed certificate and key do not match, or client names are set without client
+    /// certificates.
     pub async fn start(self) -> Result<Running, StartError> {
         start::start(self).await
     }

@@ -6,8 +6,8 @@
 //!                                            and the index that finds the candidates
 //! ```
 //!
-//! As with hooks, a snapshot never changes and is made when it is first asked for, and what did not
-//! change keeps its compiled form. A policy without bindings does nothing and is not in it.
+//! As with hooks, a snapshot is immutable and built on first use, and unchanged policies keep their compiled form.
+//! Policies without bindings have no effect and are omitted.
 
 mod binding;
 mod compiled;

@@ -97,7 +97,7 @@ impl StaticManifests {
         let mut files = FileWatch::new([self.directory.clone()]);
         let mut was_told = false;
         loop {
-            // Said once: as long as it stays so, there is nothing new to say.
+            // Logged once, until the state changes.
             match files.begin() {
                 Ok(()) => was_told = false,
                 Err(problem) if !was_told => {

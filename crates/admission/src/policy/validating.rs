@@ -1,4 +1,4 @@
-//! Evaluates validating policies, and refuses with the first that says no.
+//! Evaluates validating policies, and rejects with the first denial.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/policy/validating/dispatcher.go
 
@@ -180,7 +180,7 @@ impl Judge<'_> {
         });
     }
 
-    /// Takes note that a policy cannot be evaluated. What its bindings want done has no say.
+    /// Records that a policy cannot be evaluated, independent of the actions of its bindings.
     fn fail(
         &mut self,
         policy: &Arc<CompiledPolicy>,
@@ -294,7 +294,7 @@ impl Judge<'_> {
             .await
     }
 
-    /// Does what a binding wants done about an evaluation.
+    /// Performs the validation actions of a binding.
     fn enforce(
         &mut self,
         admission: &mut Admission,

@@ -38,7 +38,7 @@ pub(super) enum VersionError {
 pub(super) struct Versions(Vec<Version>);
 
 impl Versions {
-    /// The version of a target, converted when it is first asked for.
+    /// The target's version of the object, converted on first use.
     pub(super) async fn get(
         &mut self,
         kinds: &dyn Kinds,

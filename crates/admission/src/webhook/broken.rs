@@ -1,7 +1,7 @@
 //! Invariants of dispatch that turned out not to hold.
 //!
-//! A webhook that was not asked did not agree, so every one of these denies the request with an
-//! internal error, whatever the failure policy: that excuses webhooks, not this process.
+//! A webhook that was not called did not agree, so each of these denies the request with an internal error, whatever
+//! the failure policy: it covers failures of webhooks, not of this process.
 
 use lockgate_api::meta::status::Status;
 use lockgate_go::quote::quote;

@@ -1,5 +1,5 @@
-//! One question to one webhook: what must hold before it is asked, asking it, and reading the
-//! answer. What a failure means for the request is decided elsewhere.
+//! One call of one webhook: its preconditions, the call, and decoding the response. The effect of a failure on the
+//! request is decided elsewhere.
 
 use std::time::{Duration, Instant};
 
@@ -105,7 +105,7 @@ pub(super) fn prepare(hook: &CompiledHook, dry_run: bool) -> Result<ReviewVersio
         .map_err(|none| Failure::call(format!("could not create admission objects: {none}"), 400))
 }
 
-/// Asks the webhook and reads its answer.
+/// Calls the webhook and decodes its response.
 pub(super) async fn ask(
     host: &Host,
     hook: &CompiledHook,

@@ -124,7 +124,7 @@ impl ValidatingWebhooks {
             let refusal = matcher.refusal(&hook.criteria, &predicates, request, object);
             admission.running.hooks.push(HookTrace {
                 hook: Arc::clone(hook),
-                // Unlike mutating ones, these are numbered among those that match.
+                // Unlike mutating webhooks, these are numbered among the matching ones only.
                 index: questions.len(),
                 predicates,
                 refusal,
@@ -216,7 +216,7 @@ impl Plugin for ValidatingWebhooks {
     }
 }
 
-/// A question to be asked.
+/// A pending call.
 struct Ask {
     /// The position of its hook in the trace.
     position: usize,

@@ -24,7 +24,7 @@ const TURN: usize = 16;
 pub struct Converted {
     /// The HTTP status code.
     pub code: u16,
-    /// The body: a review, or a text when there is none to send.
+    /// The body: a review, or an error text.
     pub body: Vec<u8>,
     /// The uid of the review, if it could be read.
     pub uid: Option<String>,

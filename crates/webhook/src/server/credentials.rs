@@ -1,9 +1,8 @@
 //! The server's certificate, the authorities of clients and their tokens: read from files, checked,
 //! swapped while the server runs.
 //!
-//! Everything TLS needs is one value that every new connection takes, so a connection never sees the
-//! certificate of one time and the authorities of another, and a session that an authority vouched
-//! for is not resumed after the authority is gone.
+//! All TLS state is one value that every new connection takes, so a connection never mixes certificates and CAs of
+//! different times, and sessions are not resumed after their CA is removed.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -445,7 +444,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Shows one certificate, whatever name the client asks for: the API server knows which it wants.
+/// Presents the same certificate for every server name.
 struct Shown(Arc<CertifiedKey>);
 
 impl ResolvesServerCert for Shown {

@@ -52,7 +52,7 @@ impl Gate {
     }
 }
 
-/// A place in the queue, given back also when the caller goes away.
+/// A place in the queue, released on drop.
 struct Place<'g>(&'g Gate);
 
 impl<'g> Place<'g> {

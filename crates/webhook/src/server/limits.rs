@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The largest review. That of controller-runtime: two objects of 3 MiB, and the rest.
+    /// The maximum review size, as in controller-runtime: two objects of 3 MiB, and the rest.
     pub body_bytes: usize,
     /// The bytes of all reviews that are being read or answered.
     pub buffered_bytes: usize,

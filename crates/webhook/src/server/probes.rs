@@ -33,7 +33,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// A readiness check and its last result.
 type Report = Vec<(String, Result<(), CheckError>)>;
 
-/// Knows whether the server is ready.
+/// The readiness checks.
 pub(super) struct Health {
     address: SocketAddr,
     credentials: Arc<Credentials>,
@@ -58,7 +58,7 @@ impl Health {
         }
     }
 
-    /// Returns `true` if there is nothing against it.
+    /// Returns `true` if all checks pass.
     pub(super) async fn is_ready(&self) -> bool {
         self.look().await.iter().all(|(_, result)| result.is_ok())
     }
@@ -149,7 +149,7 @@ async fn dial(address: SocketAddr, has_tls: bool) -> Result<(), DialError> {
     Err(DialError::Handshake(shaken.err()))
 }
 
-/// Takes any certificate: it is the server's own, and nothing is said to it.
+/// Accepts any certificate: it is the server's own, and no data is sent.
 #[derive(Debug)]
 struct SeenCertificate {
     seen: AtomicBool,

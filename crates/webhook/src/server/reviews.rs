@@ -371,12 +371,12 @@ impl Read {
         }
     }
 
-    /// `hint` is how large the whole is said to be, which is no more than what is allowed.
+    /// `hint` is the announced size, limited to the maximum.
     fn push(&mut self, data: Bytes, hint: u64) {
         *self = match std::mem::replace(self, Self::Nothing) {
             Self::Nothing => Self::One(data),
             Self::One(first) => {
-                // What is said and not sent is not set aside.
+                // Announced but unsent bytes are not allocated.
                 let hint = usize::try_from(hint).unwrap_or_default().min(1 << 20);
                 let mut all = BytesMut::with_capacity(hint.max(first.len() + data.len()));
                 all.extend_from_slice(&first);

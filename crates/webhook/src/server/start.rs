@@ -48,7 +48,7 @@ pub enum StartError {
     /// Client certificates need TLS.
     #[error("client_ca requires TLS, not plain_http")]
     AuthoritiesWithoutTls,
-    /// Names of clients are checked in certificates, and none are asked for.
+    /// Client names are set, but no client certificates are required.
     #[error("allow_name requires client_ca")]
     NamesWithoutAuthorities,
 }
@@ -104,7 +104,7 @@ impl Running {
         }
     }
 
-    /// Stops: says it is not ready, serves on for a while, then lets requests under way end.
+    /// Stops: fails readiness, keeps serving for the delay, then drains requests in progress.
     pub async fn stop(mut self) {
         tracing::info!("stopping");
         self.phase.send_replace(Phase::Draining);
@@ -214,7 +214,7 @@ pub(super) async fn start(server: Server) -> Result<Running, StartError> {
             metrics_address = Some(bound);
         }
         let limits = Limits::default().connections(PROBE_CONNECTIONS).listener();
-        // Probes are answered to the last: it is they who tell that the server goes.
+        // Probes are served until the end, since they report the shutdown.
         let (alive, phase) = watch::channel(Phase::Serving);
         others.spawn(async move {
             let _alive = alive;

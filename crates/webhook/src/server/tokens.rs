@@ -58,7 +58,7 @@ fn shown<'h>(headers: &'h http::HeaderMap, scheme: &[u8]) -> Option<&'h [u8]> {
         .then_some(rest.trim_ascii())
 }
 
-/// The tokens and users of the server, and those of paths that have others.
+/// The tokens and users of the server, and of paths with their own.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     pub(super) server: Shown,

@@ -161,7 +161,7 @@ impl CompiledBinding {
         &self.terms().policy
     }
 
-    /// Its criteria. Nothing stands for everything the policy is about.
+    /// Its criteria. `None` means everything the policy matches.
     pub(crate) fn criteria(&self) -> Option<&Arc<Criteria>> {
         self.terms().criteria.as_ref()
     }

@@ -11,7 +11,7 @@ use crate::conditions::{Conditions, ExpressionRole};
 use crate::configuration::criteria::Criteria;
 use crate::decision::FailurePolicy;
 
-/// A program, or why there is none.
+/// A program, or its compilation error.
 pub(crate) type Compiled = Result<Arc<Program>, Box<str>>;
 
 /// A policy, compiled.
