@@ -198,7 +198,7 @@ impl Aggregator {
         self.services.load_full()
     }
 
-    /// The servers that others are asked for, in the order of discovery.
+    /// The aggregated servers, in the order of discovery.
     pub(crate) fn remotes(&self) -> Arc<Vec<Arc<Remote>>> {
         self.remotes.load_full()
     }

@@ -109,7 +109,7 @@ impl Allocation {
     }
 }
 
-/// The keys of what is claimed.
+/// The keys of claims.
 const CLAIMS: &str = "/-/claims/";
 /// The validity of a claim: much longer than other servers need to see the Service.
 const CLAIMED: Duration = Duration::from_secs(120);
@@ -179,7 +179,7 @@ impl Addresses {
         Some(free)
     }
 
-    /// Takes note of the address and ports of a stored service, in place of those it had.
+    /// Records the addresses and ports of a stored Service, replacing its previous ones.
     pub(crate) fn set(&self, namespace: &str, name: &str, service: &Value) {
         let new = Held::of(service);
         let mut taken = self.lock();
@@ -191,7 +191,7 @@ impl Addresses {
         taken.ports.extend(new.ports);
     }
 
-    /// Releases the address and ports of a service that is gone.
+    /// Releases the addresses and ports of a deleted Service.
     pub(crate) fn remove(&self, namespace: &str, name: &str) {
         let mut taken = self.lock();
         let key = (namespace.to_owned(), name.to_owned());
@@ -321,7 +321,7 @@ mod tests {
         addresses.set("n", "a", &service);
         assert_eq!(addresses.address(false), Some(Ipv4Addr::new(10, 96, 0, 3)));
         assert_eq!(addresses.port(false), Some(30_001));
-        // The service has no port any more, and then is gone.
+        // The Service loses its ports, and is then deleted.
         addresses.set("n", "a", &json!({"spec": {"clusterIP": "10.96.0.2"}}));
         assert_eq!(addresses.port(false), Some(30_000));
         addresses.remove("n", "a");

@@ -184,7 +184,7 @@ impl Open {
 }
 
 impl Event {
-    /// Writes that a request came in. Who asks and what about are known by now.
+    /// Logs the stage RequestReceived, with user and target.
     pub(crate) fn receive(&mut self) {
         if let Some(open) = &mut self.0 {
             open.receive();

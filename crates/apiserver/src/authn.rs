@@ -25,11 +25,11 @@ use crate::error::{Outcome, unauthorized};
 use crate::http::listen::Peer;
 use tokens::Tokens;
 
-/// The group of those who proved who they are.
+/// The group of authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group of those who did not.
+/// The group of unauthenticated users.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of those who did not.
+/// The anonymous user.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
 /// Authenticates requests.

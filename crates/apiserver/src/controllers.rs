@@ -53,7 +53,7 @@ pub(crate) struct Settings {
 pub(crate) struct Context {
     writer: Writer,
     settings: Settings,
-    /// Charges what is written to quotas.
+    /// Charges writes to quotas.
     quotas: Arc<Ledger>,
 }
 

@@ -119,7 +119,7 @@ pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Failure {
     )
 }
 
-/// 409: no name could be made up.
+/// 409: no unique name could be generated.
 pub(crate) fn no_name_found(group: &str, plural: &str, name: &str) -> Failure {
     let what = qualified(group, plural);
     let message = format!(
@@ -245,7 +245,7 @@ pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Failure {
     failure(415, "UnsupportedMediaType", message, None)
 }
 
-/// 415 of a patch for which there is no route.
+/// 415 for a patch without a route.
 ///
 /// UPSTREAM: go-restful, for built-in kinds
 pub(crate) fn unrouted_media_type() -> Failure {
@@ -298,12 +298,12 @@ pub(crate) fn unprocessable() -> Failure {
     )
 }
 
-/// 410: history is gone.
+/// 410: the history is compacted.
 pub(crate) fn expired(message: impl Into<String>) -> Failure {
     failure(410, "Expired", message.into(), None)
 }
 
-/// 429: there is no room for the request now.
+/// 429: out of memory for the request.
 ///
 /// UPSTREAM: apimachinery pkg/api/errors/errors.go (NewTooManyRequests)
 pub(crate) fn too_many_requests() -> Failure {
@@ -335,7 +335,7 @@ pub(crate) fn timeout() -> Failure {
     lockgate_admission::status::request_timeout().into()
 }
 
-/// 504: the version asked for is not there yet.
+/// 504: the requested resourceVersion is not available yet.
 pub(crate) fn version_too_large(wanted: u64, current: u64) -> Failure {
     let cause = StatusCause {
         reason: String::from("ResourceVersionTooLarge"),

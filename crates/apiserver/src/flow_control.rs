@@ -172,7 +172,7 @@ impl FlowControl {
         self.compile(&mut configured);
     }
 
-    /// Makes the snapshot of what is stored. What must be there and is not is imagined.
+    /// Builds the snapshot from stored objects. Missing mandatory objects are substituted.
     fn compile(&self, configured: &mut Configured) {
         if configured.is_held {
             return;
@@ -459,7 +459,7 @@ fn name_of(object: &Value) -> &str {
     name.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The uid as a header; empty for what is imagined.
+/// The uid as a header; empty for substituted objects.
 fn uid_of(object: &Value) -> HeaderValue {
     let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
     uid.and_then(|uid| HeaderValue::from_str(uid).ok())

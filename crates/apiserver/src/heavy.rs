@@ -60,9 +60,9 @@ thread_local! {
     static IS_HEAVY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs work whose time follows a number of bytes. If they are many, other tasks of the thread go on
-/// elsewhere in the meantime, unless the thread is there for such work: then they wait, or there would be as many
-/// threads as large requests, and together they would outweigh those that serve.
+/// Runs work whose time depends on a number of bytes. For a large number, other tasks of the thread move elsewhere,
+/// except on threads dedicated to such work: there they wait, since otherwise there would be as many threads as large
+/// requests.
 pub(crate) fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes as u64 <= LARGE || IS_HEAVY.get() {
         return work();
@@ -152,7 +152,7 @@ fn yield_to_others(_: Option<i32>) {}
 
 impl Drop for Heavy {
     fn drop(&mut self) {
-        // Waiting for threads is not for those that run futures.
+        // Async threads must not block on these threads.
         if let Some(runtime) = self.runtime.take().flatten() {
             runtime.shutdown_background();
         }

@@ -1,4 +1,4 @@
-//! The kinds of the registry, as the admission engine asks for them.
+//! Provides the registry's kinds to the admission engine.
 
 use std::sync::Arc;
 
@@ -187,7 +187,7 @@ fn check_type(value: &Value) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// The text about a kind that is not built in, where one of those is patched.
+/// The error for a patch of a kind that is not built in.
 fn unregistered(kind: &GroupVersionKind) -> String {
     format!(
         "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",

@@ -1,4 +1,4 @@
-//! Request metrics, besides those of admission, with the names, labels and buckets of kube-apiserver v1.36.
+//! Request metrics, in addition to those of admission, with the names, labels and buckets of kube-apiserver v1.36.
 //!
 //! As upstream, the series by resource count requests that reached a served resource, and requests rejected due to
 //! overload. Unauthorized requests and unknown paths create no series. `lockgate_requests_total` counts every
@@ -41,7 +41,7 @@ const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 const APPLY: &[u8] = b"application/apply-patch+yaml";
 
-/// The requests that were answered and those that are being answered.
+/// The completed requests and the requests in progress.
 #[derive(Debug)]
 pub(crate) struct Requests {
     /// By method and code. Both sets are closed, so the number of series is.
@@ -161,7 +161,7 @@ impl<'l> Labels<'l> {
         }
     }
 
-    /// The labels of a health check. None if the path is that of something else.
+    /// The labels of a health check; `None` for other paths.
     ///
     /// UPSTREAM: apiserver pkg/server/healthz/healthz.go (no component)
     pub(crate) fn of_probe(head: &Parts, query: &Query, path: &str) -> Option<Self> {
@@ -241,7 +241,7 @@ impl Drop for Entered {
     }
 }
 
-/// An answer that is made while it is sent. It is observed when all of it was, or its client is gone.
+/// A streamed response. It is observed when it is complete, or its client disconnects.
 #[derive(Debug)]
 pub(crate) struct Sending {
     requests: Arc<Requests>,
@@ -295,7 +295,7 @@ impl Requests {
         self.families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request that was answered, whatever it was for.
+    /// Counts a completed request of any kind.
     pub(crate) fn count(&self, method: &Method, code: u16, took: Duration) {
         let method = match *method {
             Method::GET => "GET",

@@ -1,5 +1,4 @@
-//! Admission policies and the server: what may be written, what is in force, and where parameters come
-//! from.
+//! Admission policies in the server: write permissions, effective policies, and the source of parameters.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -15,7 +15,7 @@ const OTHERS: u32 = 0o077;
 /// The rights of others to put files into a folder.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Writes a private file in place of whatever has its name; a symbolic link is replaced, not followed.
+/// Writes a private file, replacing an existing one; a symbolic link is replaced, not followed.
 ///
 /// # Errors
 ///
@@ -24,7 +24,7 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     write_with(path, text, PRIVATE)
 }
 
-/// Writes a file with a mode in place of whatever has its name.
+/// Writes a file with a mode, replacing an existing one.
 pub(crate) fn write_with(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut new = NewFile::with_mode(path, mode)?;
     new.file().write_all(text.as_bytes())?;
@@ -64,7 +64,7 @@ impl NewFile {
             path: path.to_owned(),
             is_placed: false,
         };
-        // Whatever the umask is.
+        // Independent of the umask.
         made.file.set_permissions(Permissions::from_mode(mode))?;
         Ok(made)
     }

@@ -83,7 +83,7 @@ impl Tasks {
     /// Returns when the server stops.
     pub(crate) async fn stopped(&self) {
         let mut phase = self.phase.clone();
-        // A sender that is gone stops the server too.
+        // A dropped sender stops the server too.
         let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;
     }
 

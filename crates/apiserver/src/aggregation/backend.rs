@@ -31,7 +31,7 @@ const IDLE: usize = 25;
 /// Requests on one shared connection; a further one opens another connection. Servers of Kubernetes allow
 /// 250 streams, some of which watches hold.
 const STREAMS: usize = 100;
-/// A shared connection on which nothing is heard is asked for a sign of life, and closed without one.
+/// A shared connection is pinged after this idle time, and closed without a response.
 ///
 /// UPSTREAM: apimachinery pkg/util/net/http.go (readIdleTimeout, pingTimeout)
 const PING: Duration = Duration::from_secs(30);
@@ -72,7 +72,7 @@ pub(crate) enum BackendError {
 pub(super) struct Backend {
     server_name: String,
     tls: Arc<rustls::ClientConfig>,
-    /// The same without HTTP/2, which knows no upgrades.
+    /// The same without HTTP/2, which does not support upgrades.
     upgradable: Arc<rustls::ClientConfig>,
     kept: Mutex<Kept>,
 }
@@ -198,7 +198,7 @@ impl Backend {
         }
     }
 
-    /// Sends a request that asks for an upgrade, on a connection of its own.
+    /// Sends an upgrade request on a separate connection.
     pub(super) async fn send_upgrade(
         &self,
         address: &str,

@@ -181,7 +181,7 @@ fn timed_out() -> Response {
     )
 }
 
-/// The protocol that a client wants to change to.
+/// The requested upgrade protocol.
 ///
 /// UPSTREAM: apimachinery pkg/util/httpstream/httpstream.go (IsUpgradeRequest)
 fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
@@ -238,8 +238,8 @@ fn outgoing(
     Ok(outgoing)
 }
 
-/// Headers that say who a user is: those of this server's own proxies, those of the next, and
-/// impersonation, which was done here.
+/// Identity headers: of proxies in front of this server, of this server, and of impersonation, which has been
+/// applied.
 fn is_identity(name: &str, names: &RequestHeaders) -> bool {
     let is = |known: &String| known.eq_ignore_ascii_case(name);
     let starts = |prefix: &str| {
@@ -254,7 +254,7 @@ fn is_identity(name: &str, names: &RequestHeaders) -> bool {
         || names.extra_prefix.iter().any(|prefix| starts(prefix))
 }
 
-/// Sets the headers by which the server behind knows the user.
+/// Sets the identity headers for the aggregated server.
 ///
 /// UPSTREAM: client-go transport/round_trippers.go (SetAuthProxyHeaders)
 fn identify(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), Unsendable> {
@@ -307,7 +307,7 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Joins both halves of an upgraded connection, or passes on why there is none.
+/// Joins both sides of an upgraded connection, or returns the error.
 fn upgraded(
     aggregator: &Aggregator,
     client: OnUpgrade,

@@ -1,5 +1,5 @@
-//! The APIServices of what this server serves itself: those of built-in versions exist from the start,
-//! those of definitions follow them.
+//! The APIServices of this server's own versions: for built-in versions from the start, for CustomResourceDefinitions
+//! on creation.
 //!
 //! UPSTREAM: kubernetes cmd/kube-apiserver/app/aggregator.go, pkg/controlplane/apiserver/aggregator.go,
 //! pkg/controlplane/controller/crdregistration; kube-aggregator pkg/controllers/autoregister
@@ -123,7 +123,7 @@ impl Registration {
         }
     }
 
-    /// Returns true if the priorities are those of definitions.
+    /// Returns true for the priorities of CustomResourceDefinitions.
     pub(crate) fn is_custom(&self) -> bool {
         self.priorities == Some(CUSTOM)
     }

@@ -61,7 +61,7 @@ pub(super) fn level_name(level: Level) -> &'static str {
 }
 
 impl Policy {
-    /// Everything, without bodies. For a log that is asked for without saying more.
+    /// All requests at level Metadata: the default without a policy.
     pub(crate) fn metadata() -> Self {
         Self {
             rules: vec![Rule::new(Level::Metadata)],

@@ -1,7 +1,7 @@
 //! Impersonation, for all requests or constrained to some.
 //!
-//! The right `impersonate` is for whatever is asked then. Constrained impersonation needs two rights: to
-//! impersonate in a mode (`impersonate:MODE`), and to do in that mode what is asked (`impersonate-on:MODE:VERB`).
+//! The permission `impersonate` applies to all requests. Constrained impersonation requires two permissions: to
+//! impersonate in a mode (`impersonate:MODE`), and for the request in that mode (`impersonate-on:MODE:VERB`).
 //!
 //! UPSTREAM: apiserver pkg/endpoints/filters/impersonation
 
@@ -33,7 +33,7 @@ const NODE: &str = "system:node:";
 const NODES: &str = "system:nodes";
 /// The extra value that names the node a service account token is bound to, or whose Pod it is.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// The extra value that stands for all those of a user who impersonates the own node.
+/// The extra value for all extra values of a user who impersonates its own node.
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 const GROUP_NAME: &str = "authentication.k8s.io";
 
@@ -92,7 +92,7 @@ impl Mode {
     }
 }
 
-/// The action that a request asks for.
+/// The requested action.
 #[derive(Debug, Clone)]
 pub(crate) struct Action<'a> {
     pub(crate) verb: &'a str,
@@ -127,7 +127,7 @@ impl Impersonator {
         }
     }
 
-    /// The user to be impersonated, or none if nothing of that kind was asked.
+    /// The impersonated user; `None` without impersonation headers.
     pub(crate) fn impersonate(
         &self,
         caller: &UserInfo,
@@ -315,7 +315,7 @@ impl Check<'_> {
         }
     }
 
-    /// Asks for a right.
+    /// Checks a permission.
     fn ask(&self, verb: &str, object: AccessObject<'_>) -> Outcome<()> {
         let request = AccessRequest {
             user: self.caller,
@@ -329,7 +329,7 @@ impl Check<'_> {
         }
     }
 
-    /// Asks for the right to impersonate a part of a user.
+    /// Checks the permission to impersonate a part of a user.
     fn allow(&self, mut part: Part<'_>) -> Outcome<()> {
         if self.mode == Mode::AssociatedNode {
             part.name = "*";
@@ -560,7 +560,7 @@ fn service_account(user: &str) -> Option<(&str, &str)> {
     is_valid.then_some((namespace, name))
 }
 
-/// Adds the group of those who are authenticated, or of those who are not.
+/// Adds the group of authenticated or of unauthenticated users.
 fn with_own_group(name: &str, mut groups: Vec<String>) -> Vec<String> {
     let has = |wanted: &str| groups.iter().any(|group| group == wanted);
     if name == ANONYMOUS {

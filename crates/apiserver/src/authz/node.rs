@@ -14,7 +14,7 @@ use super::rbac::Rbac;
 /// The role whose rules hold for every node, but for what depends on its pods.
 const ROLE: &str = "system:node";
 
-/// Asks what nodes may do, and otherwise roles.
+/// Node authorization, followed by RBAC.
 #[derive(Debug)]
 pub(crate) struct NodeAuthorizer {
     rbac: Arc<Rbac>,

@@ -110,7 +110,7 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// Adds the labels or annotations that are missing; those that are there keep their values.
+/// Adds missing labels or annotations; existing ones keep their values.
 fn add_missing(metadata: &mut Value, wanted: &Value, member: &str) {
     let mut all = wanted.get(member).cloned().unwrap_or_default();
     if let Some(found) = metadata.get(member) {

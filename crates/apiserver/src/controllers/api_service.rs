@@ -38,7 +38,7 @@ const RESYNC: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The delay that batches consecutive changes.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Servers that are asked at a time.
+/// The number of concurrent availability checks.
 const AT_A_TIME: usize = 20;
 
 const GROUP: &str = "apiregistration.k8s.io";
@@ -81,7 +81,7 @@ pub(super) async fn run(context: Arc<Context>) {
         tokio::select! {
             () = aggregator.changed() => {
                 tokio::time::sleep(SETTLE).await;
-                // Whatever changed, everything may have.
+                // Any change may affect all of them.
                 for due in due.values_mut() {
                     due.at = due.at.min(Instant::now());
                 }
@@ -109,8 +109,8 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Creates, corrects and deletes the APIServices of definitions. Those that lack the label of managed ones
-/// are their owners' business, and so are those of built-in versions once the server has started.
+/// Creates, corrects and deletes the APIServices of CustomResourceDefinitions. APIServices without the managed label
+/// are left to their owners, and so are those of built-in versions after startup.
 async fn register(context: &Context, services: &BTreeMap<String, ApiService>) {
     let wanted = aggregation::local::custom(&context.writer.registry.snapshot());
     for (name, object) in &wanted {

@@ -1,4 +1,4 @@
-//! The Leases by which servers can be told apart: each renews one, and all remove those that ended.
+//! The identity Leases of servers: each server renews its own, and all delete expired ones.
 //!
 //! UPSTREAM: kubernetes pkg/controlplane/apiserver/server.go, pkg/controlplane/controller/apiserverleasegc,
 //! component-helpers apimachinery/lease/controller.go

@@ -1,7 +1,7 @@
 //! The endpoints of the Service `kubernetes`: the addresses of all servers that serve now.
 //!
-//! Each server writes a key that expires, again and again, under a new name each time: the one before is there until
-//! then, so that no server is missing in between. The addresses are those of all keys.
+//! Each server repeatedly writes an expiring key under a new name: the previous one stays until then, so that no
+//! address is missing in between. The endpoints contain the addresses of all keys.
 //!
 //! UPSTREAM: kubernetes pkg/controlplane/controller/kubernetesservice, pkg/controlplane/reconcilers/{lease,endpointsadapter}.go
 

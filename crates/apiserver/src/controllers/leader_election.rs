@@ -18,7 +18,7 @@ use crate::metadata;
 use crate::write::Writer;
 
 const NAMESPACE: &str = "kube-system";
-/// The Lease of the controllers. That of kube-controller-manager is another one, since it may run beside.
+/// The Lease of the controllers, distinct from kube-controller-manager's, which may run too.
 pub(super) const NAME: &str = "lockgate-controller-manager";
 
 /// The times of an election.
@@ -44,7 +44,7 @@ impl Default for Times {
     }
 }
 
-/// A server that holds the Lease or wants to.
+/// A participant in the leader election.
 #[derive(Debug)]
 pub(super) struct Candidate {
     identity: String,

@@ -1,5 +1,5 @@
-//! Objects that servers keep themselves: Leases and endpoints. They are written without admission, since servers must
-//! know of each other whatever webhooks say.
+//! The server's own objects: Leases and endpoints. They are written without admission, so that no webhook can block
+//! the coordination of servers.
 
 use std::sync::Arc;
 

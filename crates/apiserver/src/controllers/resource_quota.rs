@@ -1,4 +1,4 @@
-//! Keeps the status of quotas: what is limited, and how much of it is used.
+//! Maintains the status of ResourceQuotas: the limits and the used amounts.
 //!
 //! Creations are charged by the plugin `ResourceQuota` before they are stored. Here everything else is
 //! found out: quotas that are new or changed, and what was given back.
@@ -110,7 +110,7 @@ fn is_unsettled(entry: &Entry, previous: Option<&Entry>) -> bool {
     }
 }
 
-/// Counts what is used in a namespace, and says so in its quotas. Tells whether anything changed.
+/// Counts the usage in a namespace, and updates its quotas. Returns true if anything changed.
 pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
     let snapshot = context.writer.registry.snapshot();
     let quotas = snapshot
@@ -248,7 +248,7 @@ async fn write(
         .await;
     match written {
         Ok(_) => Ok(true),
-        // It is gone, and with it what it limited.
+        // The quota is deleted, and with it its limits.
         Err(failure) if failure.is_not_found() => Ok(false),
         Err(failure) => Err(failure),
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// The first pause after a failure; every further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// The longest pause. What a webhook refuses is asked about once a minute in the end.
+/// The maximum backoff: a write that a webhook rejects is retried about once a minute.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The longest pause of a deletion that finalizers hold: their removal is no event of its own.
 const LONGEST_DELETION_PAUSE: Duration = Duration::from_secs(10);
@@ -39,14 +39,14 @@ pub(super) enum Work {
     Protect(Arc<str>),
     /// The flow schemas and priority levels of the server, and whether schemas have their level.
     FlowControl,
-    /// The rules of cluster roles that are made from those of others.
+    /// The rules of aggregated cluster roles.
     Aggregate,
 }
 
 /// The result of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Result {
-    /// There is nothing to do until something changes.
+    /// No work until something changes.
     Done,
     /// Something was changed; another look tells whether it stayed so.
     Changed,
@@ -106,7 +106,7 @@ impl Queue {
         }
     }
 
-    /// Adds something to look at in a while. What is there already keeps its time.
+    /// Schedules a work item. An existing item keeps its time.
     pub(super) fn add_later(&mut self, work: Work, at: Instant) {
         match self.items.get_mut(&work) {
             None => {

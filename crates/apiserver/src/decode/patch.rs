@@ -125,7 +125,7 @@ fn check_operations(root: Value<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The members of operations that stand twice or are none.
+/// Duplicate and unknown fields of operations.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/patch.go (jsonPatchOp)
 fn operation_findings(root: Value<'_>) -> Vec<String> {

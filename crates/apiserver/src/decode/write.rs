@@ -1,4 +1,4 @@
-//! The decoded write: what a client wants written, typed, without the form it was sent in.
+//! The decoded write: the requested change, typed and independent of the wire format.
 
 use std::sync::Arc;
 

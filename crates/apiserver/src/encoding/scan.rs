@@ -1,4 +1,4 @@
-//! The members of stored objects, found without parsing what stands between them.
+//! The fields of stored objects, found without parsing.
 //!
 //! Stored texts are compact, without whitespace between tokens. Other or broken texts end the scan with [`Unclear`],
 //! and the caller parses them instead.

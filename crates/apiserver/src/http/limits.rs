@@ -13,7 +13,7 @@ pub(crate) const STORED_DEPTH: usize = BODY_DEPTH + 10;
 pub(crate) const JSON_PATCH_OPERATIONS: usize = 10_000;
 /// Time to read the rest of a body whose answer is known.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
-/// Time for one write, whatever the client asks for. UPSTREAM: apiserver pkg/endpoints/handlers/create.go
+/// The timeout of a write, whatever the client requests. UPSTREAM: apiserver pkg/endpoints/handlers/create.go
 pub(crate) const WRITE: Duration = Duration::from_secs(34);
 /// Events of a watch that wait for a slow client; then its connection is not read from the store any
 /// further, and it falls behind until it is cut off.

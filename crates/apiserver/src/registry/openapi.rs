@@ -1,5 +1,5 @@
-//! OpenAPI v3: an index that is asked for with every command, and documents that are asked for when
-//! their hash is new.
+//! OpenAPI v3: an index that kubectl requests with every command, and documents that it requests when their hash
+//! changes.
 //!
 //! The hash of a document is computed from its sources, so the index costs nothing; a document is generated on
 //! request, once per snapshot of the registry.

@@ -171,7 +171,7 @@ impl Shape {
     /// lists and maps that Go does not write.
     pub(crate) fn complete_decoded(&self, object: &mut Value) -> Empties {
         let shares_labels = self.kind().shares_labels(object);
-        // Defaults are for what is absent, which empty lists are not.
+        // Defaults apply to absent fields, not to empty lists.
         self.apply_defaults(object);
         let empties = match self {
             Self::BuiltIn { ty, .. } | Self::Plain(ty) => ty.take_empties(object),
@@ -231,8 +231,8 @@ impl Shape {
         Some(decoded.value)
     }
 
-    /// Brings an object into the form in which it is stored: what a schema does not know goes, and
-    /// defaults come that depend on what the server has set.
+    /// Brings an object into its stored form: drops unknown fields, and applies defaults that depend on server-set
+    /// fields.
     pub(crate) fn complete(&self, value: &mut Value) -> Result<(), ShapeError> {
         match self {
             Self::Custom(custom) => return custom.complete(value),

@@ -14,8 +14,7 @@ use crate::error::{Outcome, internal};
 use crate::http::body::Pieces;
 use crate::registry::Resource;
 
-/// A list of what is stored. It shares the bytes with the store, so that one that waits to be read
-/// costs hardly anything.
+/// A list of stored objects. It shares the bytes with the store, so that a slowly read list costs hardly any memory.
 #[derive(Debug)]
 pub(crate) struct StoredList {
     resource: Arc<Resource>,

@@ -671,7 +671,7 @@ fn authentication(
     let client_ca = settings.client_ca_file.as_deref();
     let mut data = BTreeMap::new();
     data.insert("client-ca-file", identity.client_ca_pem(client_ca)?);
-    // Without an authority that servers can verify the proxy by there is nothing to publish of it.
+    // Without a CA for the proxy certificate there is nothing to publish.
     if !front_proxy.ca_pem.is_empty() {
         let mut ca_pem = front_proxy.ca_pem.clone();
         let mut names = allowed_names.clone();

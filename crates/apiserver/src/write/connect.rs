@@ -67,7 +67,7 @@ pub(crate) fn decode(part: &Subresource, query: &Query, rest: &[String]) -> Outc
     options(part, query, rest)
 }
 
-/// Asks admission about a connection, and then fails as there is nothing to connect to.
+/// Runs admission for a connection, and then fails as there is no node.
 pub(crate) async fn connect(
     writer: &Writer,
     request: &Request,

@@ -1,4 +1,4 @@
-//! Evicting a pod: admission is asked about the eviction, and not again about the deletion.
+//! Evicting a Pod: admission runs for the eviction, and not again for the deletion.
 
 use lockgate_api::field::{FieldError, Path, Shown};
 use serde_json::{Value, json};

@@ -111,7 +111,7 @@ impl Patch {
         Ok((object, found))
     }
 
-    /// The patched object, and what is found in it and in the text of the patch, which a strict request may not have.
+    /// The patched object, with the findings in it and in the patch, which strict field validation rejects.
     pub(super) fn apply_strictly(
         &self,
         old: &Value,
@@ -128,8 +128,8 @@ impl Patch {
         Ok((object, found))
     }
 
-    /// 422: what the patch made is no such object. It is shown as it was before it was decoded, with what is
-    /// unknown in it, and made once more for that: few patches fail.
+    /// 422: the patched object is invalid. The error shows it as it was before decoding, with unknown fields, and it
+    /// is patched once more for that: few patches fail.
     fn no_object(&self, old: &Value, shape: &Shape, why: &str) -> Failure {
         let shown = match self {
             Self::Strategic(patch) => go_value(patch),

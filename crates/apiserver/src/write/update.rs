@@ -1,4 +1,4 @@
-//! Replacing an object, and the loop that every change of an object goes through.
+//! Replacing an object, and the compare-and-swap loop of every update.
 //!
 //! ```text
 //!   read ─► make the new object ─► stages 5 to 7 ─► done
@@ -56,7 +56,7 @@ pub(crate) async fn update(writer: &Writer, request: &Request, body: Body) -> Ou
     Ok(changed.into_reply())
 }
 
-/// The name in an object must be that of the path.
+/// The name in an object must match the path.
 pub(crate) fn check_name(object: &Value, name: &str) -> Outcome<()> {
     let found = metadata::text(object, "name");
     if found.is_empty() {

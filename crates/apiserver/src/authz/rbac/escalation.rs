@@ -23,10 +23,10 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// has more permissions than can be compared in a day.
 const COMPARISONS: usize = 5_000_000;
 
-/// Members of the metadata that the garbage collector changes, whatever the object grants.
+/// Metadata fields that the garbage collector changes on any object.
 const COLLECTED: [&str; 4] = ["ownerReferences", "finalizers", "selfLink", "managedFields"];
 
-/// Checks that what is written grants no more than its author has.
+/// Checks that the written object grants no more permissions than its author has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Guard<'g> {
     pub(crate) rbac: &'g Rbac,
@@ -248,7 +248,7 @@ impl<'r> Held<'r> {
             || of_any(resource).unwrap_or(false)
     }
 
-    /// No name stands for all of them.
+    /// No names means all names.
     fn has_name(&self, name: Option<&str>) -> bool {
         self.names.is_empty() || name.is_some_and(|name| self.names.contains(name))
     }

@@ -70,7 +70,7 @@ impl Users {
         verified.is_ok()
     }
 
-    /// Verifies the certificate of a user, with those that lead from it to an authority.
+    /// Verifies a client certificate with its intermediates.
     fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
         let Some((certificate, intermediates)) = chain.split_first() else {
             return Err(Error::NoCertificatesPresented);
