@@ -280,7 +280,7 @@ impl Live {
         ))
     }
 
-    /// The object at a path; nothing if there is none.
+    /// The object at a path; `None` if it does not exist.
     async fn get(&self, path: &str) -> Result<Option<Value>, LiveError> {
         let failed = |error: String| LiveError::Get {
             path: path.split('?').next().unwrap_or(path).to_owned(),

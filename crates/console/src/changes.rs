@@ -1,4 +1,4 @@
-//! The differences between two versions of an object, and who made those that are left.
+//! The differences between two versions of an object, and the writers of the remaining fields.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The path under which roles grant the console: `nonResourceURLs: ["/console/*"]`.
 const PREFIX: &str = "/console";
-/// The user of the token that is made at start.
+/// The user of the startup token.
 const USER: &str = "lockgate:console";
 /// Its group, which may do everything.
 const MASTERS: &str = "system:masters";
@@ -65,7 +65,7 @@ impl Token {
 pub(crate) enum Refused {
     /// The name in the URL is not ours: a page of that name may be attacking this server.
     Host,
-    /// A page of another origin asks.
+    /// A cross-origin request.
     Origin,
 }
 
@@ -132,7 +132,7 @@ impl<'r> Rights<'r> {
         self.asks(&verb, AccessObject::Path(&path))
     }
 
-    /// The user may see the objects of requests, whatever they are: it may do everything.
+    /// The user may see all objects: it has full permissions.
     pub(crate) fn may_see_objects(&self) -> bool {
         let everything = AccessObject::Resource {
             group: "*",

@@ -168,7 +168,7 @@ impl Kept {
         *self.ring() = Ring::default();
     }
 
-    /// The number of the oldest record that is kept; of the next if there is none.
+    /// The number of the oldest kept record; the next number if there is none.
     pub(crate) fn oldest(&self) -> u64 {
         let ring = self.ring();
         let next = *self.newest.borrow() + 1;

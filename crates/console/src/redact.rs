@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The text that stands for a value that is not kept.
+/// The placeholder of redacted values.
 pub(crate) const REDACTED: &str = "(redacted)";
 
 /// The annotation in which `kubectl apply` keeps the whole object.

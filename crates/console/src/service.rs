@@ -192,7 +192,7 @@ struct Console {
     linting: Mutex<()>,
 }
 
-/// An answer that is not what was asked for.
+/// An error response.
 struct Failure(StatusCode, String);
 
 impl Failure {

@@ -7,7 +7,7 @@ use lockgate_admission::configuration::FailurePolicy;
 use lockgate_admission::trace::{CallOutcome, Enforcement, Step, Trace};
 use serde_json::{Value, json};
 
-/// The most webhooks and policies that are counted. Those that came first stay.
+/// The maximum number of counted webhooks and policies; later ones are not counted.
 const MAX_SUBJECTS: usize = 4_096;
 /// Buckets of time: the first ends at 50 µs, each other at twice the time.
 const BUCKETS: usize = 24;

@@ -26,7 +26,7 @@ pub struct FileWatch {
 #[derive(Debug, Default)]
 struct Heard {
     changed: Notify,
-    /// `true` if a directory itself is gone, or events stopped.
+    /// `true` if a directory itself was removed, or events stopped.
     lost: AtomicBool,
 }
 

@@ -148,8 +148,8 @@ impl Drop for Busy {
     }
 }
 
-/// The body of an answer. Whose turn it is follows from how it is asked for: after a piece it is the
-/// client's, who must make room for the next one; else it is the server's.
+/// The body of a response. The turn depends on polling: after a chunk it is the client's, which must free the window;
+/// otherwise it is the server's.
 #[derive(Debug)]
 pub(crate) struct Answer<B> {
     body: B,
@@ -315,7 +315,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes whatever is written, at once.
+    /// Accepts all writes immediately.
     struct Sink;
 
     impl AsyncWrite for Sink {

@@ -46,10 +46,9 @@ impl Places {
         }
     }
 
-    /// A place for a connection of a peer. When there is none, one is made: the peer with the most
-    /// connections loses the one of its idle ones that it has had longest. If none of them is idle, the
-    /// newcomer loses one of its own, or if it has much less, the other its newest. None if there is
-    /// nothing to be taken away.
+    /// Reserves a slot for a peer's connection. At the limit, one is freed: the peer with the most connections loses
+    /// its oldest idle one. If none is idle, the new peer loses one of its own, or if it has much fewer, the other
+    /// peer its newest. `None` if no connection can be closed.
     pub(crate) fn take(&self, address: IpAddr) -> Option<Place> {
         let peer = peer(address);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);

@@ -111,7 +111,7 @@ pub struct Capture {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// The first line is not that of a capture.
+    /// The first line is not a capture header.
     #[error("{0}: not a capture: the first line is not a `{FORMAT}` header")]
     NoHeader(String),
     /// The format is newer than this program.

@@ -133,7 +133,7 @@ pub struct HookExplanation {
     pub webhook: String,
     /// The name of the verdict.
     pub verdict: HookVerdict,
-    /// The member that said no, for those that are not called.
+    /// The predicate that did not match, for uncalled hooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicate: Option<&'static str>,
     /// Why, in a sentence.
@@ -142,7 +142,7 @@ pub struct HookExplanation {
     /// The rule that matched, by its position.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<usize>,
-    /// The version and resource it is asked about, where that is not the one the client addressed.
+    /// The version and resource of its review, if they differ from the request's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub converted_to: Option<String>,
     /// `Fail` or `Ignore`.
@@ -188,7 +188,7 @@ pub enum HookVerdict {
     Denied,
     /// The call fails, and so does the request.
     Failed,
-    /// The call fails and the request goes on.
+    /// The call fails and the request continues.
     FailedOpen,
 }
 

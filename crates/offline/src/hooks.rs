@@ -37,7 +37,7 @@ pub struct Script {
     pub reason: Option<String>,
     /// A JSON patch.
     pub patch: Option<Vec<Value>>,
-    /// A merge patch, from which a JSON patch is made.
+    /// A merge patch, converted to a JSON patch.
     pub merge: Option<Value>,
     /// Warnings for the client.
     pub warnings: Vec<String>,
@@ -53,7 +53,7 @@ pub struct Script {
     pub recorded: Option<String>,
 }
 
-/// Answers a review, if it knows an answer.
+/// Responds to a review, if a response is configured.
 pub trait Answers: Send + Sync + fmt::Debug {
     /// The `response` of the answer to the `request` of a review.
     fn answer(&self, request: &Value) -> Option<Value>;
@@ -98,7 +98,7 @@ impl Hooks {
         self
     }
 
-    /// Says what a webhook does; its name may be preceded by that of its configuration and a `/`.
+    /// Sets the response of a webhook; its name may be prefixed with its configuration and a `/`.
     pub fn set(&mut self, name: &str, hook: Hook) {
         self.known.insert(name.to_owned(), hook);
     }

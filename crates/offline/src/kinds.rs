@@ -1,4 +1,4 @@
-//! The kinds of an offline cluster: the built-in ones, and those of the definitions among its manifests.
+//! The kinds of an offline cluster: the built-in ones, and those of its CustomResourceDefinitions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -393,7 +393,7 @@ impl Kinds for OfflineKinds {
     fn complete(&self, value: &mut Value, of: &GroupVersionKind) -> Option<Unwritten> {
         self.apply_defaults(value, of);
         if let Shape::BuiltIn(ty) = self.shape(of) {
-            // Objects are not judged by the rules of their kind here.
+            // Kind-specific validation does not run here.
             let _left_out = ty.take_empties(value);
         }
         None

@@ -82,7 +82,7 @@ pub enum Change {
     },
     /// There are other warnings.
     Warnings {
-        /// Warnings that are gone.
+        /// Warnings that no longer occur.
         removed: Vec<String>,
         /// Warnings that are new.
         added: Vec<String>,
@@ -107,11 +107,11 @@ pub enum Change {
 pub struct Report {
     /// The number of requests.
     pub requests: usize,
-    /// The number of those that were allowed and are denied now.
+    /// The number of requests that were allowed and are now denied.
     pub newly_denied: usize,
-    /// The number of those that were denied and are allowed now.
+    /// The number of requests that were denied and are now allowed.
     pub newly_allowed: usize,
-    /// The number of those whose resource is not served.
+    /// The number of requests whose resource is not served.
     pub not_served: usize,
     /// The requests whose outcome changed, in order.
     pub changed: Vec<Changed>,
@@ -155,7 +155,7 @@ impl From<&Run> for Result {
 #[derive(Debug)]
 pub struct Replay {
     chain: Chain,
-    /// The chain that outcomes are compared with; without it, those of the capture.
+    /// The chain to compare with; without it, the captured outcomes.
     baseline: Option<Chain>,
     kinds: Arc<OfflineKinds>,
     version: KubeVersion,
@@ -173,8 +173,8 @@ impl Answers for OrAllowed {
 }
 
 impl Replay {
-    /// Replays on a cluster, whose webhooks answer as the capture has it. Outcomes are compared with those
-    /// on the baseline, or with those of the capture.
+    /// Replays on a cluster, whose webhooks return their captured responses. Outcomes are compared with the
+    /// baseline's, or with the captured ones.
     #[must_use]
     pub fn on_cluster(cluster: &Cluster, baseline: Option<&Cluster>, capture: &Capture) -> Self {
         let chain = |cluster: &Cluster| Chain::new(cluster, recorded(cluster, capture));
@@ -277,7 +277,7 @@ impl Replay {
 }
 
 impl Replay {
-    /// A server that does not serve what the client asked for answers 404 before admission.
+    /// A server without the requested resource responds 404 before admission.
     fn not_served(&self, request: &Value) -> Option<Change> {
         let asked = ["requestResource", "resource"];
         let mut asked = asked.into_iter().map(|name| &request[name]);

@@ -28,7 +28,7 @@ pub const DEFAULT_USER: &str = "kubernetes-admin";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// There is nothing the request is about.
+    /// The request has no object.
     #[error("{0} requires an object")]
     NoObject(&'static str),
     /// The object does not say what it is.
@@ -68,7 +68,7 @@ pub struct Wanted {
     pub name: Option<String>,
     /// The subresource.
     pub subresource: String,
-    /// The kind of the object, where it is not that of the object.
+    /// The kind of the object, if it differs from the resource's.
     pub kind: Option<GroupVersionKind>,
     /// The resource, where it does not follow from the kind.
     pub resource: Option<GroupVersionResource>,
@@ -120,7 +120,7 @@ impl Wanted {
     ///
     /// # Errors
     ///
-    /// There is no object, or it is none of its kind.
+    /// No object, or an object of another kind.
     pub fn make(&self, kinds: &OfflineKinds) -> Result<Made, RequestError> {
         let operation = self
             .operation
@@ -338,7 +338,7 @@ pub fn from_review(review: &Value, kinds: &OfflineKinds) -> Result<Request, Requ
             .find_map(|object| kind_of(object).ok())
             .ok_or(RequestError::Review("missing `kind`"))?,
     };
-    // The client asked about these; webhooks may have been shown others.
+    // The requested ones; webhooks may have received converted ones.
     let asked_kind = match &request["requestKind"] {
         Value::Object(_) => read_kind(&request["requestKind"]),
         _ => shown_kind.clone(),

@@ -138,11 +138,11 @@ pub struct Outcome {
     pub failures: Vec<String>,
     /// The duration.
     pub elapsed: Duration,
-    /// The run, where a trace was asked for.
+    /// The run, if a trace was requested.
     pub run: Option<Run>,
 }
 
-/// Finds the cases among files, whatever layout they have.
+/// Finds the cases among files, in any layout.
 #[must_use]
 pub fn load(files: &dyn Files) -> Suites {
     let mut suites = Suites::default();

@@ -20,12 +20,12 @@ const CONNECT: &[Operation] = &[Operation::Connect];
 enum Closed {
     /// Pods with a privileged container.
     Privileged,
-    /// Also those in a namespace of the node.
+    /// Also Pods in a host namespace.
     Escalating,
 }
 
-/// Refuses connections into pods with a privileged container, and, unless it was made to look at
-/// these only, into pods that share the network, the processes or the memory of the node.
+/// Denies connections to Pods with a privileged container, and, unless configured for these only, to Pods that share
+/// the host's network, PID or IPC namespace.
 #[derive(Debug, Clone)]
 pub struct DenyEscalatingExec {
     closed: Closed,

@@ -114,7 +114,7 @@ impl EventRateLimit {
     ///
     /// # Errors
     ///
-    /// There is no limit, or one makes no sense.
+    /// No limit is set, or a limit is invalid.
     pub fn new(config: Configuration) -> Result<Self, ConfigError> {
         Self::with_clock(config, Arc::new(SystemClock))
     }
@@ -123,7 +123,7 @@ impl EventRateLimit {
     ///
     /// # Errors
     ///
-    /// There is no limit, or one makes no sense.
+    /// No limit is set, or a limit is invalid.
     pub fn with_clock(config: Configuration, clock: Arc<dyn Clock>) -> Result<Self, ConfigError> {
         if config.limits.is_empty() {
             return Err(ConfigError(String::from(
@@ -162,7 +162,7 @@ impl EventRateLimit {
             return Ok(());
         }
         let now = self.clock.now();
-        // Every limit counts the event, whatever the others say.
+        // Every limit counts the event, independent of the others.
         let over = self.enforcers.iter().filter_map(|enforcer| {
             let kind = enforcer.limit.limit_type;
             let key = kind.key(request, event);

@@ -1,8 +1,7 @@
 //! `ImagePolicyWebhook`: a backend, or a list, decides which images may run.
 //!
-//! The plugin asks a [`Backend`] about the images of a pod and remembers the answer for a while.
-//! [`HttpsBackend`] passes the question on to a server that answers `ImageReview`s, as upstream's
-//! plugin does; [`ImageRules`] answers by itself.
+//! The plugin sends the images of a Pod to a [`Backend`] and caches the decision. [`HttpsBackend`] sends
+//! `ImageReview`s to a server, as upstream's plugin does; [`ImageRules`] decides locally.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/imagepolicy. There too, a Pod allowed due to a failed backend has no
 //! annotation: the one that upstream sets is lost in a copy. The audit log has it.
@@ -107,7 +106,7 @@ pub struct ImageReviewStatus {
     pub audit_annotations: BTreeMap<String, String>,
 }
 
-/// Asks a backend about the images of pods. Clones share what it answered.
+/// Sends images of Pods to a backend. Clones share the cache.
 #[derive(Clone)]
 pub struct ImagePolicy {
     settings: Settings,

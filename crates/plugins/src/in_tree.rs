@@ -36,13 +36,13 @@ use crate::{
 pub struct Parts {
     /// Namespaces, the authorizer and the clock.
     pub host: Host,
-    /// Knows the objects that are stored.
+    /// Access to stored objects.
     pub lookup: Arc<dyn Lookup>,
     /// Writes in the name of the server.
     pub writes: Arc<dyn Writes>,
     /// The quota ledger, shared with the quota controller.
     pub quotas: Arc<Ledger>,
-    /// Knows kinds.
+    /// Access to kinds.
     pub mapper: Arc<dyn Mapper>,
     /// Features that plugins depend on.
     pub gates: Gates,

@@ -1,7 +1,7 @@
 //! `LimitRanger`: what pods and claims of a namespace may ask for, and what they get when they do not.
 //!
-//! UPSTREAM: kubernetes plugin/pkg/admission/limitranger/admission.go. Upstream goes through limits in
-//! the order of a Go map; here resources are sorted by name, and limit ranges too.
+//! UPSTREAM: kubernetes plugin/pkg/admission/limitranger/admission.go. Upstream iterates over limits in random map
+//! order; here resources and LimitRanges are sorted by name.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

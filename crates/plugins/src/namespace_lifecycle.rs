@@ -1,5 +1,4 @@
-//! `NamespaceLifecycle`: nothing is made in a namespace that is not there or on its way out, and the
-//! namespaces the cluster lives on are not deleted.
+//! `NamespaceLifecycle`: denies creation in missing or terminating namespaces, and deletion of system namespaces.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/namespace/lifecycle/admission.go
 

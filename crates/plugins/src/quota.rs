@@ -1,9 +1,8 @@
 //! `ResourceQuota`: how much there may be in a namespace, together.
 //!
-//! Usage is charged to the quotas of a namespace before the object is stored, so that concurrent writes
-//! never exceed a quota. Writers of a namespace take turns; those that were charged hold on to the
-//! [`Ledger`] until their write is over, and a recount waits for them. So a count neither misses an object
-//! that is about to be stored nor charges one twice.
+//! Usage is charged to the quotas of a namespace before the object is stored, so that concurrent writes never exceed
+//! a quota. Charges in a namespace are serialised; charged writes hold the [`Ledger`] until they complete, and a
+//! recount waits for them. So a recount neither misses an object about to be stored nor counts it twice.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/resourcequota, kubernetes pkg/controller/resourcequota
 
@@ -200,7 +199,7 @@ impl ResourceQuota {
         }
     }
 
-    /// The quotas as they are when a request is charged; those alone that change.
+    /// The current quotas when a request is charged; only changed ones.
     fn check(
         &self,
         request: &Request,

@@ -53,8 +53,8 @@ impl ServiceAccount {
         }
     }
 
-    /// Allows pods only secrets that their account lists, whether or not it asks for that by the
-    /// annotation `kubernetes.io/enforce-mountable-secrets`.
+    /// Restricts Pods to the Secrets listed in their service account, regardless of the annotation
+    /// `kubernetes.io/enforce-mountable-secrets`.
     #[must_use]
     pub fn limit_secrets(mut self) -> Self {
         self.limit_secrets = true;
@@ -93,7 +93,7 @@ impl ServiceAccount {
         Err(Refusal::forbidden(message))
     }
 
-    /// Refuses secrets that an account does not list, if it wants that.
+    /// Denies Secrets that the service account does not list, if it enforces that.
     fn check_secrets(&self, account: &Value, pod: &Value, lists: &[(&str, &str)]) -> Verdict {
         let asked = annotation(account, ENFORCE).is_some_and(parses_as_true);
         if !self.limit_secrets && !asked {

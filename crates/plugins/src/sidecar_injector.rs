@@ -44,8 +44,7 @@ pub struct Configuration {
     /// The default for pods that no label, annotation or selector decides about.
     #[serde(default)]
     pub policy: Policy,
-    /// The label, or else annotation, by which a pod decides for itself: `true`, `yes`, `on` and `y`
-    /// stand for yes, everything else for no.
+    /// The label or annotation with a Pod's own choice: `true`, `yes`, `on` and `y` mean yes, everything else no.
     #[serde(default = "inject_key")]
     pub inject_key: String,
     /// The annotation that keeps the names of what was added.
@@ -321,7 +320,7 @@ impl Names {
     }
 }
 
-/// The elements as the pod had them: merging puts those of the template first.
+/// The elements in the Pod's order: merging puts the template's elements first.
 fn in_order(mut elements: Vec<Value>, names: &Names) -> Vec<Value> {
     let place = |one: &Value| {
         let name = text(one, "name");

@@ -79,7 +79,7 @@ impl Context {
     }
 }
 
-/// An object that is gone, or another one by now, needs nothing any more.
+/// A deleted or recreated object needs no processing.
 pub(crate) fn unless_gone(result: Result<(), Refused>) -> Result<(), Refused> {
     match result {
         Err(refused) if refused.is_not_found() || refused.is_conflict() => Ok(()),

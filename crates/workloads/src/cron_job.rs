@@ -163,7 +163,7 @@ impl Cron<'_> {
         Some((due, is_late))
     }
 
-    /// Makes room as the concurrency policy says. Returns false if there is none.
+    /// Applies the concurrency policy. Returns false if no Job may start.
     async fn may_start(&self) -> Result<bool, Refused> {
         let active: Vec<_> = self.active().cloned().collect();
         match text(self.cron, "/spec/concurrencyPolicy") {

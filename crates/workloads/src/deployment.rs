@@ -280,7 +280,7 @@ impl<'r> Rollout<'r> {
                 Ok(Next::Done)
             }
             Err(refused) if refused.is_already_exists() => {
-                // Another set has the name: the hash is made with another number.
+                // Hash collision: the hash is computed with the next collision count.
                 let at = deployment.status();
                 let edit = |deployment: &mut Value| {
                     let collisions = count(deployment, "/status/collisionCount");

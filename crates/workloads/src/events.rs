@@ -185,7 +185,7 @@ pub(crate) async fn write(api: Arc<dyn Api>, mut notes: mpsc::Receiver<Note>) {
     }
 }
 
-/// Counts an event once more. Returns false if it is gone.
+/// Increments the count of an event. Returns false if it is gone.
 async fn again(api: &dyn Api, note: &Note, name: &str, count: u64) -> bool {
     let at = Target {
         kind: Kind::Event,

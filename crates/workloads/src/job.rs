@@ -1,7 +1,7 @@
 //! Jobs: Pods until enough of them succeeded, or too many failed.
 //!
-//! A finished Pod is counted once, whatever happens between: its uid is written into the status, then it
-//! loses its finalizer, then the counter grows.
+//! A finished Pod is counted once, whatever happens: its uid is written to the status, then its finalizer is removed,
+//! then the counter is incremented.
 //!
 //! UPSTREAM: kubernetes pkg/controller/job
 
@@ -335,7 +335,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Creates the Pods that are missing, and deletes those that are too many.
+    /// Creates missing Pods, and deletes surplus ones.
     async fn manage(&mut self) -> Looked {
         let parallelism = number(self.job, "/spec/parallelism").unwrap_or(1);
         let completions = number(self.job, "/spec/completions");

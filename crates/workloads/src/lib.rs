@@ -7,9 +7,9 @@
 //!                            └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A look first waits until the cache has everything that was stored before it began. A controller
-//! therefore sees its own writes, and needs no expectations. Each looks at the newest state and tries again
-//! when it fails, so that none depends on seeing every event.
+//! A reconciliation first waits until the cache has everything stored before it began. A controller therefore sees
+//! its own writes, and needs no expectations. Each reads the latest state and retries on errors, so that none depends
+//! on seeing every event.
 //!
 //! Writes go through [`Api`], so that they pass admission like all others.
 

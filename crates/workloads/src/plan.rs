@@ -19,7 +19,7 @@ const SIMULATE: &str = "lockgate.dev/simulate";
 pub(crate) enum Behaviour {
     /// As its spec says.
     Plain,
-    /// Its containers run until it is deleted, whatever the restart policy.
+    /// Its containers run until it is deleted, regardless of the restart policy.
     Run,
     /// Its containers exit with this code.
     Fail(i64),

@@ -182,8 +182,8 @@ fn restarts(pod: &Value) -> i64 {
     counts.max().unwrap_or_default()
 }
 
-/// Sorts Pods in the order in which they are deleted: those that have come less far first, then those
-/// that share their node with more others, then the younger ones.
+/// Sorts Pods in deletion order: less advanced Pods first, then Pods that share their node with more others, then
+/// younger ones.
 ///
 /// UPSTREAM: kubernetes pkg/controller/controller_utils.go (ActivePodsWithRanks)
 pub(crate) fn sort_for_deletion(pods: &mut [Arc<Object>]) {

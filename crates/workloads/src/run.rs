@@ -1,5 +1,4 @@
-//! The loop: everything that is stored is read once, then every change is watched, and controllers look at
-//! what follows.
+//! The loop: lists all stored objects once, then watches changes, and runs reconciliations.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

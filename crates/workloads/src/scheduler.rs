@@ -88,7 +88,7 @@ async fn refuse(context: &Context, pod: &Object, why: &str) -> Looked {
     Ok(Next::Done)
 }
 
-/// The node for a Pod: of those that take it, the one with the fewest Pods.
+/// The node for a Pod: of the eligible nodes, the one with the fewest Pods.
 fn choose(context: &Context, pod: &Value) -> Result<Arc<Object>, String> {
     let nodes = context.cache.all(Kind::Node);
     let total = nodes.len();

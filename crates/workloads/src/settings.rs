@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The most nodes that are made.
+/// The maximum number of nodes.
 const NODES_MAX: u16 = 1000;
 
 /// The settings of the simulated cluster.

@@ -56,7 +56,7 @@ struct ChainCase {
     namespace: Option<String>,
     subresource: String,
     dry_run: bool,
-    /// Answers of webhooks that differ from those of the file.
+    /// Webhook responses that override the file's.
     webhooks: Vec<Script>,
     checks: Option<Checks>,
     expect: Expected,

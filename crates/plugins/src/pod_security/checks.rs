@@ -55,7 +55,7 @@ pub(crate) fn violations(pod: Pod<'_>, wanted: LevelVersion) -> Vec<Violation> {
         Level::Restricted => true,
     };
     let since = |from: u64, check: Check| (minor >= from).then_some(check);
-    // Some checks of the stricter level stand for those of the other.
+    // Some checks of the stricter level replace those of the other.
     let unless = |overridden: bool, check: Check| (!(restricted && overridden)).then_some(check);
     let sysctls: Check = match minor {
         ..27 => |pod| check_sysctls(pod, 0),
@@ -208,8 +208,8 @@ struct Bad<'v> {
     values: BTreeSet<&'v str>,
 }
 
-/// Looks at a text that pods and containers may set, for those that set a bad one. A parent that is
-/// there without the text has the empty one.
+/// Checks a string field of the Pod and its containers, and collects violations. An absent field of an existing
+/// parent counts as empty.
 fn bad<'v>(pod: Pod<'v>, parent: &str, member: &str, is_good: fn(&str) -> bool) -> Bad<'v> {
     let mut values = BTreeSet::new();
     let mut is_bad = |parent: Option<&'v Value>| {

@@ -1,4 +1,4 @@
-//! Levels and versions of the Pod Security Standards, and which of them a namespace wants.
+//! Levels and versions of the Pod Security Standards, and a namespace's labels for them.
 //!
 //! UPSTREAM: pod-security-admission api/helpers.go
 

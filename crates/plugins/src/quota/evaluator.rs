@@ -83,7 +83,7 @@ pub(crate) enum Evaluator {
 }
 
 impl Evaluator {
-    /// The evaluator of a resource; none for those that count for nothing.
+    /// The evaluator of a resource; `None` if it is not charged.
     pub(crate) fn of(group: &str, resource: &str) -> Option<Self> {
         if IGNORED.contains(&(group, resource)) {
             return None;
@@ -293,7 +293,7 @@ fn put(used: &mut Amounts, name: &str, count: i64) {
     }
 }
 
-/// Returns true if the name is that of an extended resource, of which only requests can be limited.
+/// Returns true for the name of an extended resource, of which only requests can be limited.
 fn is_extended_request(name: &str) -> bool {
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
     let of_device_class = name.starts_with(IMPLICIT);
@@ -548,7 +548,7 @@ mod tests {
         pod["spec"]["containers"][0]["resources"] =
             json!({"requests": {"cpu": "9"}, "limits": {"cpu": "9"}});
         assert_eq!(usage(&pod)["requests.cpu"], "9");
-        // It will never get more: what it wants does not count.
+        // The claim will not grow: its request does not count.
         pod["status"]["conditions"] = json!([{"type": "PodResizePending", "reason": "Infeasible"}]);
         let used = usage(&pod);
         assert_eq!((&*used["requests.cpu"], &*used["limits.cpu"]), ("4", "3"));

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{MutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// Knows the writes that were charged and are not over yet.
+/// Tracks charged writes in progress.
 #[derive(Debug, Default)]
 pub struct Ledger(Mutex<HashMap<String, Weak<Page>>>);
 
 /// The state of one namespace.
 #[derive(Debug, Default)]
 struct Page {
-    /// Held by those who charge, one at a time.
+    /// Held while charging, exclusively.
     turn: tokio::sync::Mutex<()>,
-    /// Shared by those whose writes are under way; those who count have it alone.
+    /// Shared by writes in progress; held exclusively by a recount.
     writing: Arc<RwLock<()>>,
 }
 

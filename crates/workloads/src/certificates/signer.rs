@@ -20,7 +20,7 @@ pub(super) enum Signer {
     KubeletServing,
 }
 
-/// The subject and the alternative names that a request asks for.
+/// The requested subject and alternative names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Requested {
     organizations: Vec<String>,
