@@ -90,7 +90,7 @@ impl Devices {
         Ok(())
     }
 
-    /// The Pod of a generated claim: from its annotation or its first reservation.
+    /// The Pod of a generated claim, if the claim is the one in its status, or otherwise its first claim.
     fn pod_of(&self, claim: &Value) -> Option<&Arc<Value>> {
         let uid = made_for(claim)?;
         let pod = self

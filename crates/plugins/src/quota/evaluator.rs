@@ -548,7 +548,7 @@ mod tests {
         pod["spec"]["containers"][0]["resources"] =
             json!({"requests": {"cpu": "9"}, "limits": {"cpu": "9"}});
         assert_eq!(usage(&pod)["requests.cpu"], "9");
-        // The claim will not grow: its request does not count.
+        // An infeasible resize does not count.
         pod["status"]["conditions"] = json!([{"type": "PodResizePending", "reason": "Infeasible"}]);
         let used = usage(&pod);
         assert_eq!((&*used["requests.cpu"], &*used["limits.cpu"]), ("4", "3"));

@@ -190,7 +190,7 @@ pub(super) fn local_text(seconds: i64, zone: &str) -> String {
         return time_text(seconds);
     };
     let of_day = time.hours(&zone) * 3600 + time.minutes(&zone) * 60 + time.seconds(&zone);
-    // The offset of the zone's clock from UTC, accurate to about half a day.
+    // The offset of the zone from UTC, between -10 and +14 hours.
     let ahead = (of_day - seconds.rem_euclid(86_400)).rem_euclid(86_400);
     let ahead = if ahead > 14 * 3600 {
         ahead - 86_400
