@@ -160,7 +160,7 @@ mod tests {
         let taken = annotations.add("a.b/c", "2", Level::Metadata).unwrap_err();
         assert_eq!(
             taken.to_string(),
-            "annotation `a.b/c` has another value already"
+            "annotation `a.b/c` already has another value"
         );
         assert!(annotations.add("a.b/c", "1", Level::Request).is_err());
         assert_eq!(

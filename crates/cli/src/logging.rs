@@ -163,7 +163,7 @@ mod tests {
         let wrong = args.filter(Some(String::from("lockgate=loud")));
         assert_eq!(
             wrong.unwrap_err().to_string(),
-            "RUST_LOG is `lockgate=loud`, which is no list of targets and levels"
+            "cannot parse RUST_LOG `lockgate=loud`: expected a list of TARGET=LEVEL"
         );
     }
 

@@ -387,7 +387,7 @@ rules:
             ),
             (
                 "{kind: Policy, apiVersion: audit.k8s.io/v1, rules: [{level: Everything}]}",
-                "rules[0]: level `Everything` is none of None, Metadata, Request, RequestResponse",
+                "rules[0]: unknown level `Everything`, expected None, Metadata, Request or RequestResponse",
             ),
         ] {
             assert_eq!(Policy::parse(text).unwrap_err().to_string(), want);

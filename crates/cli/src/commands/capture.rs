@@ -62,7 +62,7 @@ Examples:
   kubectl get --raw /logs/audit.log | lockgate capture audit - > capture.jsonl
 
 Events need the level Request or RequestResponse; patches need RequestResponse.
-Exit codes: 0 done, 1 a file cannot be read or written, 2 usage, 4 no event could be used.")]
+Exit codes: 0 done, 1 a file cannot be read or written, 2 usage, 4 no usable audit event found.")]
 struct AuditArgs {
     /// Audit log in JSON lines, or - for standard input
     #[arg(value_name = "FILE|-")]

@@ -174,7 +174,7 @@ fn patches_of_what_is_the_servers_are_told() {
         ),
         (
             add("/metadata/uid", json!("u")),
-            Some("change `metadata.uid`, which is the server's"),
+            Some("change `metadata.uid`, which the server manages"),
         ),
         (
             add("/status/phase", json!("x")),

@@ -178,12 +178,12 @@ mod tests {
             (
                 "1 == 'a'",
                 "==",
-                "the operands are int and string: convert one of them, as in `int(…)`",
+                "the operands are int and string: convert one of them, for example with `int(…)`",
             ),
             (
                 "request.name + 1 == 'a'",
                 "+",
-                "the operands are string and int: convert one of them, as in `string(…)`",
+                "the operands are string and int: convert one of them, for example with `string(…)`",
             ),
             ("object.a = 3", "=", "compare with `==`"),
             ("object.a == 'é' & true", "&", "write `&&` for and"),
