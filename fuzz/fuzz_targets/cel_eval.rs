@@ -1,4 +1,4 @@
-//! What compiles evaluates within its limits, to the same outcome at the same cost every time.
+//! Compiled expressions evaluate within their limits, with the same result and cost every time.
 
 #![no_main]
 

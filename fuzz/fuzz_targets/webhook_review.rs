@@ -89,7 +89,7 @@ fn ask(path: &str, body: Bytes) -> Answered {
     asking.now_or_never().expect("nothing to wait for")
 }
 
-/// What the API server makes of the answer: the object after the patch.
+/// The object after the API server applied the patch.
 fn patched(ctx: &Context, answered: &Answered) -> Option<Value> {
     let mut reader = serde_json::Deserializer::from_str(ctx.object_text()?);
     let object = Value::deserialize(&mut reader)

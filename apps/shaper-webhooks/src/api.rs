@@ -12,7 +12,7 @@ pub const GROUP: &str = "shaper.amahdha.com";
 /// The only version so far.
 pub const VERSION: &str = "v1alpha1";
 
-/// Which machines boot which profile.
+/// An Assignment: the machines that boot a profile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
     /// Name, labels and so on.
@@ -27,7 +27,7 @@ pub struct Assignment {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AssignmentSpec {
-    /// Which machines.
+    /// The selected machines.
     #[serde(default, deserialize_with = "or_default")]
     pub subject_selectors: SubjectSelectors,
     /// The profile, in the assignment's own namespace.
@@ -38,7 +38,7 @@ pub struct AssignmentSpec {
     pub is_default: bool,
 }
 
-/// Which machines an assignment is for.
+/// The machine selectors of an assignment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectSelectors {
@@ -89,7 +89,7 @@ pub struct ProfileStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdditionalContent {
-    /// How the template calls it.
+    /// The name in the template.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
     /// `true` if it is served at a URL of its own, which the template then gets instead.
@@ -166,7 +166,7 @@ pub struct WebhookConfig {
     pub basic_auth_ref: Option<BasicAuthRef>,
 }
 
-/// Where a client certificate is.
+/// A reference to a client certificate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MtlsRef {
     /// The object.
@@ -194,7 +194,7 @@ pub struct MtlsRef {
     pub tls_insecure_skip_verify: bool,
 }
 
-/// Where a user name and a password are.
+/// A reference to a user name and a password.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BasicAuthRef {
     /// The object.
@@ -218,7 +218,7 @@ pub struct Metadata {
     /// Unique in the namespace; empty when the server is still to make one up.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// Where it is.
+    /// The namespace.
     #[serde(default, deserialize_with = "or_default")]
     pub namespace: String,
     /// The path.

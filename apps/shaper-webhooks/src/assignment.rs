@@ -164,7 +164,7 @@ impl AssignmentValidator {
     /// The assignments among which are all that have one of these machines. Labels find them, except
     /// where there are none.
     async fn candidates(&self, machines: BTreeSet<Uuid>) -> Result<Vec<Assignment>, Fault> {
-        /// How many questions are asked at a time.
+        /// The number of concurrent lookups.
         const AT_ONCE: usize = 16;
         /// Beyond so many machines, one look at everything costs less.
         const MANY: usize = 64;

@@ -56,9 +56,9 @@ pub enum ConfigError {
     /// There are keys that mean nothing, and `strictUnknownKeys` is set.
     #[error("the configuration file `{path}` has unknown keys: {}", .keys.join(", "))]
     UnknownKeys {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which keys.
+        /// The keys.
         keys: Vec<String>,
     },
 }
@@ -67,23 +67,23 @@ pub enum ConfigError {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Config {
-    /// Where the data plane looks for assignments, when `lookupScope` says so.
+    /// The namespace in which the data plane reads assignments, with that `lookupScope`.
     pub assignment_namespace: String,
-    /// Where the data plane looks for profiles, when `lookupScope` says so.
+    /// The namespace in which the data plane reads profiles, with that `lookupScope`.
     pub profile_namespace: String,
     /// `in-cluster`, or the path of a kubeconfig.
     pub kubeconfig_path: String,
-    /// Where uniqueness is asked for.
+    /// The scope of uniqueness checks.
     pub lookup_scope: LookupScope,
     /// Users who may choose the UUIDs of contents: the controller, who puts them back.
     pub controller_users: Vec<String>,
     /// The handling of deletions of profiles in use.
     pub profile_deletion: ProfileDeletion,
-    /// Where reviews come in.
+    /// The server for reviews.
     pub webhook_server: WebhookServer,
-    /// Where the kubelet asks.
+    /// The server for probes.
     pub probes_server: ProbesServer,
-    /// Where Prometheus asks.
+    /// The server for metrics.
     pub metrics_server: MetricsServer,
     /// The log settings.
     pub logging: Logging,
@@ -111,7 +111,7 @@ impl Default for Config {
     }
 }
 
-/// Where uniqueness is asked for.
+/// The scope of uniqueness checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LookupScope {
     /// In the whole cluster, which is where the data plane looks.
@@ -133,7 +133,7 @@ pub enum ProfileDeletion {
     Deny,
 }
 
-/// Where reviews come in.
+/// The server for reviews.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WebhookServer {
@@ -141,7 +141,7 @@ pub struct WebhookServer {
     pub host: String,
     /// The port; 0 takes a free one.
     pub port: u16,
-    /// Where the certificate is.
+    /// The directory of the certificate.
     pub cert_dir: PathBuf,
     /// The file name.
     pub cert_name: String,
@@ -161,9 +161,9 @@ pub struct WebhookServer {
     pub max_request_bytes: usize,
     /// The longest a review may take.
     pub request_timeout: Span,
-    /// How many reviews one webhook answers at a time.
+    /// The maximum number of concurrent reviews per webhook.
     pub max_in_flight: usize,
-    /// How long to go on serving after being told to stop.
+    /// The time to keep serving after a stop signal.
     pub shutdown_delay: Span,
 }
 
@@ -187,7 +187,7 @@ impl Default for WebhookServer {
     }
 }
 
-/// Where the kubelet asks.
+/// The server for probes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProbesServer {
@@ -209,7 +209,7 @@ impl Default for ProbesServer {
     }
 }
 
-/// Where Prometheus asks.
+/// The server for metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricsServer {
@@ -232,26 +232,26 @@ impl Default for MetricsServer {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Logging {
-    /// How much.
+    /// The log level.
     pub level: Level,
     /// In which form.
     pub format: Format,
 }
 
-/// How much is logged.
+/// A log level.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// The file.
+    /// Errors.
     Error,
-    /// The lookup error.
+    /// Errors and warnings.
     Warn,
-    /// The effect.
+    /// The default level.
     #[default]
     Info,
-    /// How it happens.
+    /// Debug events.
     Debug,
-    /// All of it.
+    /// All events.
     Trace,
 }
 
@@ -406,7 +406,7 @@ fn defaults() -> Value {
     serde_json::to_value(Config::default()).unwrap_or_default()
 }
 
-/// Where `read` has a list and `known` has members.
+/// Returns the path if `read` has a list and `known` has an object.
 fn listed(read: &Value, known: &Value, path: &str) -> Option<String> {
     match (read, known) {
         (Value::Array(_), Value::Object(_)) if path.is_empty() => Some(String::new()),

@@ -32,17 +32,17 @@ pub trait Lookup: Send + Sync + 'static {
     ) -> BoxFuture<'f, Result<Vec<Profile>, LookupError>>;
 }
 
-/// Which assignments.
+/// A selection of assignments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which<'f> {
     /// All, wherever the data plane looks.
     All,
-    /// Those with a label, wherever the data plane looks.
+    /// Assignments with a label, in the data plane's scope.
     With(&'f str),
-    /// Those without any label of an architecture, wherever the data plane looks. They came past the
-    /// webhooks, so that their labels tell nothing.
+    /// Assignments without an architecture label, in the data plane's scope. They bypassed the webhooks, so their
+    /// labels are unreliable.
     Unlabelled,
-    /// Those of a namespace.
+    /// The assignments of a namespace.
     In(&'f str),
 }
 

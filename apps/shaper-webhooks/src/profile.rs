@@ -223,7 +223,7 @@ impl Validator<Profile> for ProfileValidator {
     }
 
     async fn delete(&self, ctx: &Context, object: &Object<Profile>) -> Verdict {
-        /// How many assignments are named.
+        /// The maximum number of named assignments.
         const SHOWN: usize = 3;
         if concern(ctx, KIND)? == Concern::Subresource || self.0.deletion == ProfileDeletion::Allow
         {

@@ -168,7 +168,7 @@ impl Events {
     }
 }
 
-/// Whether a server that was just started says it is ready.
+/// Returns true if a newly started server is ready.
 pub async fn is_ready(port: u16) -> bool {
     let answer = async {
         let mut client = Client::connect(port).await.context("connect")?;

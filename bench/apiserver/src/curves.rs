@@ -1,5 +1,5 @@
-//! How the cost of a create grows: with webhooks and policies that are about something else, with match conditions, with
-//! the size of the object, and with connections. Creates are dry runs, so that what is stored stays the same.
+//! The growth of the cost of a create: with unrelated webhooks and policies, match conditions, object size, and
+//! connections. Creates are dry runs, so that stored data stays the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -25,12 +25,12 @@ use crate::side::{HOSTILE_TOKEN, Lockgate, Running, Side as _};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const CUSTOM: &str = "/apis/example.com/v1/namespaces/default/widgets";
-/// How long a hostile client that is done waits before it goes on.
+/// The pause of a hostile client between rounds.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long it holds on to what it has.
+/// The time it holds its resources.
 const HOLD: Duration = Duration::from_secs(20);
 
-/// What the hostile clients do, in turn.
+/// The kinds of hostile clients.
 const KINDS: [&str; 8] = [
     "connect and say nothing",
     "send 100 kB of a head and stop",
@@ -52,11 +52,11 @@ pub struct Report {
     beside: Honest,
     idle_bytes: u64,
     most_bytes: u64,
-    /// How often each kind of hostile client got to its end.
+    /// The number of completed rounds per kind of hostile client.
     hostile: Vec<(&'static str, u64)>,
 }
 
-/// How the honest client fared.
+/// The latencies of the honest client.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Honest {
     requests: usize,

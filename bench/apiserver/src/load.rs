@@ -13,14 +13,14 @@ use crate::client::Client;
 use crate::side::Running;
 use crate::webhook::Webhooks;
 
-/// How long the load runs before it is measured.
+/// The warm-up time.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// How long a server may take to notice a configuration.
+/// The time for a server to observe a configuration.
 const NOTICE: Duration = Duration::from_secs(30);
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIGURATION: &str = "bench";
 
-/// How many webhooks are asked about each ConfigMap.
+/// The webhooks of a load: the number called per ConfigMap.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
     pub name: &'static str,

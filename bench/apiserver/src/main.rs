@@ -44,13 +44,13 @@ struct Args {
     /// The binary of etcd
     #[arg(long, env = "ETCD", value_name = "FILE")]
     etcd: Option<PathBuf>,
-    /// How long each load is measured [default: 6]
+    /// Duration of each load in seconds [default: 6]
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
-    /// How many connections send requests, each one after the other
+    /// Number of connections, each sending one request after another
     #[arg(long, default_value_t = 16, value_name = "NUMBER")]
     connections: usize,
-    /// How often each side is measured, one after the other in turns
+    /// Number of alternating measurements of each side
     #[arg(long, default_value_t = 3, value_name = "NUMBER")]
     rounds: usize,
     /// Write the table into this page as well, between the markers it has for it
@@ -87,7 +87,7 @@ struct Args {
     /// Measure --storage up to 1,000,000 objects and 10,000 watchers
     #[arg(long, requires = "storage")]
     growth: bool,
-    /// How the figures are printed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }

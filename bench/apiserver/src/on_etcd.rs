@@ -23,7 +23,7 @@ const FILLING: usize = 64;
 const CHANGES: usize = 20;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// What was measured of a side.
+/// The measurements of a server.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     side: String,

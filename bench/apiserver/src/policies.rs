@@ -1,5 +1,5 @@
-//! What admission policies cost a server: the memory of many, the time of one request that many bindings concern, the CPU of
-//! a few under a steady load, and a policy among thousands that are about something else.
+//! The cost of admission policies: memory of many policies, latency of a request with many bindings, CPU of a few under
+//! a steady load, and one policy among thousands of unrelated ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";
 const CONNECTIONS: usize = 16;
 /// The steady load, in requests per second.
 const RATE: u32 = 200;
-/// How long a server may take until a policy is in force.
+/// The time until a policy is in effect.
 const IN_FORCE: Duration = Duration::from_secs(120);
 
-/// How much is made: whole, or a part for a quick look.
+/// The size of a run: complete, or reduced for a quick check.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     pub policies: usize,

@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 /// The kernel counts CPU time for user space in hundredths of a second on every platform with `/proc`.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long a process may take to end before it is killed.
+/// The time for a process to exit before it is killed.
 const END: Duration = Duration::from_secs(10);
 
 /// Ends a process with SIGTERM, so that an instrumented server writes its profile, and kills one that does not end.
@@ -44,7 +44,7 @@ pub fn resident_bytes(pid: u32) -> Result<u64> {
     Ok(kilobytes * 1024)
 }
 
-/// How busy the machine is: the average of the last minute.
+/// The one-minute load average.
 pub fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or_default().to_owned()

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-/// Where the table goes in a page.
+/// The marker of the table in a page.
 const BEGIN: &str = "<!-- bench/apiserver/run.sh writes from here -->";
 const END: &str = "<!-- to here -->";
 
@@ -57,7 +57,7 @@ struct Line {
     pair: Vec<f64>,
     /// The part of what it was before, by medians.
     of_before: Option<f64>,
-    /// How many times better than the pair, by medians; above 1 is better in every line.
+    /// The ratio to the reference servers, by medians; above 1 is better.
     ratio: Option<f64>,
 }
 
@@ -76,7 +76,7 @@ pub struct Report {
     lines: Vec<Line>,
 }
 
-/// How the figures were made.
+/// The conditions of the measurement.
 #[derive(Debug)]
 pub struct Conditions {
     pub seconds_per_load: u64,

@@ -11,12 +11,12 @@ use tokio::process::{Child, Command};
 use crate::client::{self, TOKEN};
 use crate::process;
 
-/// How long a server may take to start on a busy machine.
+/// The startup timeout on a busy machine.
 const START: Duration = Duration::from_secs(120);
 
 /// A server that can be measured.
 pub trait Side {
-    /// What it is, in one line.
+    /// The description in one line.
     async fn version(&self) -> Result<String>;
 
     /// Starts it with nothing stored, and waits until it says it is ready.
@@ -91,7 +91,7 @@ impl Running {
     }
 }
 
-/// Where data is kept: in memory if the machine has such a folder, so that no disk is measured.
+/// The data directory: in memory if available, so that no disk is measured.
 fn folder() -> Result<TempDir> {
     let memory = Path::new("/dev/shm");
     Ok(if memory.is_dir() {

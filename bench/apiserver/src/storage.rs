@@ -1,4 +1,4 @@
-//! What storing costs: on disk beside in memory.
+//! The cost of storage on disk compared with memory.
 //!
 //! The disk's own rate of syncs stands beside the creates, since every batch of them waits for one.
 
@@ -21,15 +21,15 @@ use tokio::process::{Child, Command};
 use crate::client::{Client, TOKEN};
 use crate::{load, process};
 
-/// How many objects there are when memory is measured.
+/// The numbers of objects for memory measurements.
 const OBJECTS: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// How many watch when it is.
+/// The numbers of watchers.
 const WATCHERS: [usize; 4] = [1, 100, 1_000, 10_000];
 /// Changes that each of them is sent.
 const CHANGES: usize = 100;
-/// How many connections create, each one object after the other.
+/// The numbers of connections that create objects.
 const CONNECTIONS: [usize; 4] = [1, 16, 128, 1_000];
-/// How often a server is started to learn how long it takes.
+/// The number of starts for the startup time.
 const STARTS: usize = 3;
 /// Objects that are created, and deleted again, to learn what that costs beside the others.
 const EXTRA: u64 = 5_000;
@@ -37,7 +37,7 @@ const EXTRA: u64 = 5_000;
 const PAGES: u32 = 100;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Serialize)]
 pub struct Report {
     syncs_per_second: f64,
@@ -78,7 +78,7 @@ struct Size {
     start: Option<f64>,
 }
 
-/// What a request takes.
+/// The cost of a request.
 #[derive(Debug, Serialize)]
 struct Cost {
     per_second: f64,
@@ -119,7 +119,7 @@ pub async fn measure(binary: &Path, folder: &Path, seconds: u64, growth: bool) -
     })
 }
 
-/// How often a page can be written for good.
+/// The number of synced page writes per second.
 fn syncs(folder: &Path, time: Duration) -> Result<f64> {
     let file = tempfile::tempfile_in(folder)?;
     let page = [7; 4096];

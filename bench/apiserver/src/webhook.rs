@@ -53,7 +53,7 @@ impl Webhooks {
         })
     }
 
-    /// How often webhooks were called.
+    /// The number of webhook calls.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }

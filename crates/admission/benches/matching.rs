@@ -1,4 +1,4 @@
-//! What a decision costs, what hooks that do not match cost, and what dispatch adds to a call.
+//! The cost of a decision, of hooks that do not match, and of the dispatch overhead per call.
 
 #![allow(
     missing_docs,

@@ -1,5 +1,5 @@
-//! What policies cost: one, one among ten thousand, a thousand bindings on one request, and how much
-//! memory a thousand policies with three hundred bindings each take.
+//! The cost of policies: one, one among ten thousand, a thousand bindings on one request, and the memory of a thousand
+//! policies with three hundred bindings each.
 
 #![allow(
     missing_docs,

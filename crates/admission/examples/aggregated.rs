@@ -101,7 +101,7 @@ pub(crate) async fn serve(listener: TcpListener, engine: Engine) {
     }
 }
 
-/// What is kept, and who decides about changes.
+/// The storage of the example, with its admission chain.
 struct Notes {
     engine: Engine,
     stored: Mutex<Store>,

@@ -10,7 +10,7 @@ use lockgate_api::meta::names::check_qualified_name;
 pub enum Level {
     /// Nothing.
     None,
-    /// Who did what to what.
+    /// User, verb and object of each request.
     Metadata,
     /// The request's body too.
     Request,
@@ -29,7 +29,7 @@ pub enum AnnotationError {
         key: String,
     },
     /// The key has another value already; the first one stays.
-    #[error("annotation `{key}` has another value already")]
+    #[error("annotation `{key}` already has another value")]
     Taken {
         /// The key.
         key: String,
@@ -160,7 +160,7 @@ mod tests {
         let taken = annotations.add("a.b/c", "2", Level::Metadata).unwrap_err();
         assert_eq!(
             taken.to_string(),
-            "annotation `a.b/c` has another value already"
+            "annotation `a.b/c` already has another value"
         );
         assert!(annotations.add("a.b/c", "1", Level::Request).is_err());
         assert_eq!(

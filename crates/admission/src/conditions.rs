@@ -1,8 +1,8 @@
 //! Match conditions, compiled and evaluated: the last predicate, and the only one that costs.
 //!
-//! They are evaluated on the object in the version the webhook asked for, at the webhook's turn. A
-//! false one excludes the webhook whatever else happens; what cannot be evaluated meets the failure
-//! policy. The expressions themselves are the business of the crate `lockgate-cel`.
+//! Match conditions are evaluated on the object in the webhook's version, before its call. A false condition excludes
+//! the webhook; an evaluation error is subject to the failure policy. The crate `lockgate-cel` implements the
+//! expressions.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/matchconditions/matcher.go
 
@@ -30,7 +30,7 @@ use crate::decision::FailurePolicy;
 use crate::object::Object;
 use crate::request::Request;
 
-/// So many different lists of conditions are remembered for one state of the objects.
+/// The maximum number of cached condition lists per state of the objects.
 const MAX_REMEMBERED: usize = 64;
 
 /// The conditions of one webhook, compiled.
@@ -40,8 +40,8 @@ pub(crate) struct Conditions(Arc<List>);
 #[derive(Debug, Default)]
 struct List {
     conditions: MatchConditions,
-    /// A sum of names and expressions. None when what they say may not be remembered: the authorizer
-    /// is asked anew every time.
+    /// A checksum of names and expressions. `None` if the outcome may not be cached: the authorizer is called every
+    /// time.
     sum: Option<u64>,
 }
 
@@ -104,9 +104,9 @@ pub struct ExpressionTrace {
 pub struct ConditionsTrace {
     /// The verdict.
     pub verdict: ConditionsVerdict,
-    /// How many could not be evaluated, up to the first that was false.
+    /// The number of evaluation errors up to the first false condition.
     pub errors: usize,
-    /// How long evaluation took.
+    /// The evaluation time.
     pub elapsed: Duration,
     /// The conditions that were evaluated, where that is recorded.
     pub expressions: Vec<ExpressionTrace>,
@@ -343,7 +343,7 @@ fn cel_resource(resource: &GroupVersionResource) -> cel::GroupVersionResource {
     }
 }
 
-/// Who asks the authorizer.
+/// The authorizer value of conditions, for the requesting user.
 pub(crate) fn asking(request: &Request, authorizer: &Arc<dyn Authorizer>) -> AuthorizerValue {
     let user = User {
         name: request.user.username.clone(),
@@ -416,7 +416,7 @@ impl RegistrationChecker {
 }
 
 impl ExpressionChecker for RegistrationChecker {
-    /// What is stored already may use every library.
+    /// Stored expressions may use every library.
     fn check(&self, expression: &str, environment: Environment) -> Result<(), ExpressionError> {
         let checked = match environment {
             Environment::New => cel::check_condition_with(expression, self.0),

@@ -6,9 +6,9 @@
 //!                              conditions, client ─┘ and an index that finds the candidates
 //! ```
 //!
-//! A snapshot never changes. A write makes the next one, in which every webhook that did not change
-//! keeps its compiled form and its connections. It is made when it is first asked for, so that a
-//! thousand writes in a row cost one, and no reader ever sees one older than a write that returned.
+//! A snapshot is immutable. A write triggers a new one, in which unchanged webhooks keep their compiled form and
+//! their connections. It is built on first use, so that a thousand consecutive writes cost one build, and no reader
+//! sees a snapshot older than a completed write.
 
 mod criteria;
 mod hook;
@@ -48,14 +48,14 @@ pub use crate::decision::FailurePolicy;
 #[derive(Debug, Default)]
 pub struct Snapshot {
     hooks: Vec<Arc<CompiledHook>>,
-    /// So many of the first are from manifest files. INVARIANT: at most as many as there are.
+    /// The number of leading entries from manifest files. INVARIANT: at most the total number.
     statics: usize,
     index: Index,
     generation: u64,
 }
 
 impl Snapshot {
-    /// The hooks. Those from manifest files come first, each group sorted by configuration name.
+    /// The hooks. Hooks from manifest files come first, each group sorted by configuration name.
     #[must_use]
     pub fn hooks(&self) -> &[Arc<CompiledHook>] {
         &self.hooks
@@ -115,7 +115,7 @@ impl Configurations {
         configurations
     }
 
-    /// Which kind they are.
+    /// The kind of the configurations.
     #[must_use]
     pub fn kind(&self) -> ConfigurationKind {
         self.kind
@@ -164,7 +164,7 @@ impl Configurations {
         });
     }
 
-    /// Makes these all there are, and says so.
+    /// Replaces all of them, and marks them as loaded.
     pub fn replace<'c>(&self, all: impl IntoIterator<Item = &'c Configuration>) {
         self.change(|state| {
             state.api = self.compile_all(all, Source::Api, &state.api);
@@ -181,7 +181,7 @@ impl Configurations {
         self.statics_synced.store(true, Ordering::Release);
     }
 
-    /// Says that there are manifest files which are not read yet.
+    /// Marks manifest files as not loaded yet.
     pub fn expect_static(&self) {
         self.change(|state| state.has_statics = true);
         self.statics_synced.store(false, Ordering::Release);

@@ -1,16 +1,16 @@
 //! The outcome of admission.
 //!
-//! A refusal is a value. Whoever it comes from, it carries the status the client gets and why it
-//! came about, so that a host can tell a webhook's "no" from a webhook that could not be asked.
+//! A refusal is a value. It carries the status for the client and its cause, so that a host can distinguish a
+//! webhook's denial from a failed call.
 
 use lockgate_api::meta::status::Status;
 
-/// `failurePolicy`: the outcome of a request whose webhook could not be asked.
+/// `failurePolicy`: the outcome of a request whose webhook call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
     /// The request is denied.
     Fail,
-    /// The request goes on.
+    /// The request continues.
     Ignore,
 }
 
@@ -28,19 +28,19 @@ pub enum Decision {
 pub struct Denial {
     /// The status the client gets.
     pub status: Status,
-    /// How it came about.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// How a refusal came about.
+/// The cause of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A webhook said no.
+    /// A webhook denied the request.
     Webhook,
-    /// A policy said no, or could not be evaluated and its failure policy is to refuse.
+    /// A policy denied the request, or could not be evaluated under `failurePolicy: Fail`.
     Policy,
-    /// A webhook could not be asked, and its failure policy is to refuse.
+    /// A webhook call failed under `failurePolicy: Fail`.
     CallFailed,
     /// A webhook that may have side effects met a dry run.
     SideEffects,
@@ -58,7 +58,7 @@ pub enum Cause {
     Timeout,
     /// The request was given up: its client went away.
     Canceled,
-    /// An in-process plugin said no.
+    /// An in-process plugin denied the request.
     Plugin,
     /// A part of this process failed.
     Internal,

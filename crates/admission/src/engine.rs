@@ -1,4 +1,4 @@
-//! The chain with its webhooks and its metrics, ready to be asked.
+//! The admission chain with its webhooks and metrics.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Engine {
         builder.finish(plugins)
     }
 
-    /// An engine with other plugins besides.
+    /// An engine with additional plugins.
     #[must_use]
     pub fn builder(host: Host) -> EngineBuilder {
         let kinds = [ConfigurationKind::Mutating, ConfigurationKind::Validating];
@@ -108,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// The host it asks.
+    /// The host.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
@@ -186,7 +186,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Uses policies that somebody else keeps, which may not be loaded yet.
+    /// Uses externally managed policies, which may not be loaded yet.
     #[must_use]
     pub fn policies(mut self, policies: Arc<Policies>) -> Self {
         match policies.kind() {

@@ -1,8 +1,7 @@
 //! Semantic equality of objects.
 //!
-//! Built-in kinds are compared by meaning: what is absent, `null`, an empty list or an empty map is
-//! the same. Custom resources are compared as they are written. Quantities and times in other
-//! spellings are the business of a host that knows which members hold them.
+//! Built-in kinds are compared semantically: absent, `null`, an empty list and an empty map are equal. Custom
+//! resources are compared literally. Hosts that know the types compare equivalent quantities and times.
 //!
 //! UPSTREAM: apimachinery pkg/api/equality/semantic.go, third_party/forked/golang/reflect
 

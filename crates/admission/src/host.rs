@@ -34,9 +34,9 @@ pub type BoxFuture<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
 /// The host, part by part.
 #[derive(Clone)]
 pub struct Host {
-    /// Knows namespaces.
+    /// Access to namespaces.
     pub namespaces: Arc<dyn Namespaces>,
-    /// Knows kinds.
+    /// Access to kinds.
     pub kinds: Arc<dyn Kinds>,
     /// Finds parameters of policies.
     pub params: Arc<dyn Params>,
@@ -44,7 +44,7 @@ pub struct Host {
     pub caller: Arc<dyn Caller>,
     /// The authorizer for expressions. By default it denies everything.
     pub authorizer: Arc<dyn Authorizer>,
-    /// Knows the time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Names calls.
     pub ids: Arc<dyn Ids>,
@@ -85,21 +85,21 @@ pub struct Namespace {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum NamespaceError {
-    /// There is none of that name; the status is passed on as it is.
+    /// The namespace does not exist; the status is returned to the client unchanged.
     NotFound(Box<Status>),
     /// It could not be found out.
     Failed(String),
 }
 
 impl NamespaceError {
-    /// There is no namespace of that name.
+    /// The namespace does not exist.
     #[must_use]
     pub fn not_found(name: &str) -> Self {
         Self::NotFound(Box::new(crate::status::namespace_not_found(name)))
     }
 }
 
-/// Knows namespaces.
+/// Access to namespaces.
 pub trait Namespaces: Send + Sync {
     /// Returns `true` once the cache is filled. Requests wait for it.
     fn synced(&self) -> bool {
@@ -109,7 +109,7 @@ pub trait Namespaces: Send + Sync {
     /// The namespace as the cache has it.
     fn cached(&self, name: &str) -> Option<Arc<Namespace>>;
 
-    /// The namespace as it is stored. Asked when the cache has none, which may lag behind.
+    /// The stored namespace. Called if the cache, which may lag behind, has none.
     ///
     /// An error is never to be taken for a namespace without labels: that would let requests slip
     /// past the webhooks that select by label.
@@ -146,7 +146,7 @@ pub struct Equivalent {
     pub kind: Option<GroupVersionKind>,
 }
 
-/// Knows kinds. Every object is a JSON tree; what the trees mean is known here.
+/// Access to kinds. Every object is a JSON tree; this trait provides the type-specific operations.
 pub trait Kinds: Send + Sync {
     /// The resources equivalent to this one in the order they were registered; whether the resource
     /// itself is among them makes no difference.
@@ -180,8 +180,7 @@ pub trait Kinds: Send + Sync {
     /// Compares two objects of a kind semantically.
     fn semantically_equal(&self, kind: &GroupVersionKind, one: &Value, other: &Value) -> bool;
 
-    /// The object with all that a configuration says, merged by the schema of its kind. Mutating
-    /// policies do this.
+    /// The object merged with an apply configuration by the schema of its kind. Used by mutating policies.
     ///
     /// # Errors
     ///
@@ -246,12 +245,12 @@ pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 /// An object that cannot be converted to another version.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// There is no conversion.
+    /// The conversion does not exist.
     #[error("converting ({from}) to ({to}): unknown conversion")]
     Unknown {
         /// The version and kind of the object.
         from: String,
-        /// The version and kind asked for.
+        /// The requested version and kind.
         to: String,
     },
     /// The conversion failed.
@@ -260,7 +259,7 @@ pub enum ConvertError {
 }
 
 impl ConvertError {
-    /// There is no conversion of this object.
+    /// The object cannot be converted.
     #[must_use]
     pub fn unknown(object: &Object, to: &GroupVersionKind) -> Self {
         let member = |name: &str| object.value().get(name).and_then(Value::as_str);
@@ -322,7 +321,7 @@ impl ParamError {
 pub struct MergeError(pub String);
 
 impl MergeError {
-    /// There is no schema for objects of this kind.
+    /// Objects of this kind have no schema.
     #[must_use]
     pub fn no_type(kind: &GroupVersionKind) -> Self {
         Self(format!(
@@ -356,7 +355,7 @@ pub enum ParamScope {
 
 /// Finds parameters of policies.
 pub trait Params: Send + Sync {
-    /// Where objects of a kind live; nothing if there is no such kind.
+    /// The scope of a parameter kind; `None` if the kind does not exist.
     fn scope(&self, kind: &ParamKind) -> Option<ParamScope>;
 
     /// One object. The namespace is empty for kinds without.
@@ -449,7 +448,7 @@ pub fn check_is_object(value: &Value) -> Result<(), DecodeError> {
     Err(DecodeError::NotAnObject(found))
 }
 
-/// Knows the time.
+/// The clock.
 pub trait Clock: Send + Sync {
     /// The current time on the clock of deadlines.
     fn now(&self) -> Instant;
@@ -488,8 +487,8 @@ thread_local! {
     static RANDOM: RefCell<RandomBytes> = const { RefCell::new(RandomBytes { bytes: [0; 1024], used: 1024 }) };
 }
 
-/// Random bytes from the system, asked for by the kilobyte: every request and every object has an id, and
-/// asking for each costs as much as the rest of it.
+/// Random bytes from the system, read by the kilobyte: every request and every object needs an id, and a system call
+/// for each would be as expensive as the rest.
 struct RandomBytes {
     bytes: [u8; 1024],
     used: usize,

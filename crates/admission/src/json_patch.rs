@@ -29,19 +29,19 @@ use self::tree::{NIL, Tree};
 
 pub use self::error::ApplyError;
 
-/// How many operations a patch may have.
+/// The maximum number of operations in a patch.
 ///
 /// UPSTREAM: k8s.io/apiserver pkg/endpoints/handlers/patch.go (maxJSONPatchOperations) sets this
 /// for patches of clients and nothing for webhooks.
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// How many bytes the `copy` operations of one patch may add together.
+/// The maximum number of bytes added by the `copy` operations of one patch.
 ///
 /// UPSTREAM: k8s.io/apiserver pkg/server/config.go (jsonpatch.AccumulatedCopySizeLimit).
 pub const MAX_COPIED_BYTES: u64 = 3 * 1024 * 1024;
 
-/// How deep a patched object may nest. Beyond it a tree of values cannot be cloned safely on the
-/// stack of a thread.
+/// The maximum nesting depth of a patched object. A deeper tree of values cannot be cloned safely on the stack of a
+/// thread.
 pub const MAX_DEPTH: usize = 500;
 
 /// A patch that was read and may be applied.
@@ -72,7 +72,7 @@ pub enum DecodeError {
 }
 
 impl Patch {
-    /// Reads a patch. What its operations say is looked at when they are applied.
+    /// Decodes a patch. Its operations are decoded when they are applied.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Patch {
         self.len == 0
     }
 
-    /// How many operations there are.
+    /// The number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -212,7 +212,7 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// One operation, whose members are looked at only when they are needed.
+/// One operation, whose fields are decoded lazily.
 #[derive(Clone, Copy)]
 struct Operation<'a>(Value<'a>);
 

@@ -4,10 +4,9 @@
 //!   namespaceSelector ─► objectSelector ─► rules ─► equivalent resources ─► matchConditions
 //! ```
 //!
-//! Every predicate gives a verdict, and a verdict is a value: the trace keeps it, and what becomes of
-//! the hook follows from it. The first plain "no" ends the matter. An error of a selector is only
-//! remembered: should no rule match, the hook has nothing to do with the request and its error does
-//! no harm.
+//! Every predicate returns a verdict, which the trace records and which determines the outcome of the hook. The first
+//! predicate that does not match ends the evaluation. A selector error is only recorded: if no rule matches, it has
+//! no effect.
 //!
 //! Nothing here calls a webhook, and nothing here allocates while the answer is yes or no.
 //!
@@ -38,7 +37,7 @@ use crate::request::Request;
 
 pub use crate::conditions::{ConditionsGate, ConditionsTrace, ConditionsVerdict};
 
-/// The verdicts of the predicates about one hook. Those after the first plain "no" are not evaluated.
+/// The verdicts of the predicates of one hook. Predicates after the first that does not match are not evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Predicates {
     /// The namespace selector.
@@ -100,9 +99,9 @@ pub struct Matcher<'m> {
     host: &'m Host,
     namespace: NamespaceLookup,
     equivalents: Arc<[Equivalent]>,
-    /// Who asks the authorizer, once a condition needs it.
+    /// The authorizer value, created when a condition needs it.
     asking: Option<AuthorizerValue>,
-    /// Set for explanations: why a predicate said no, and what each part of an expression came to.
+    /// Set for explanations: records the predicate that did not match and the values of subexpressions.
     records: bool,
 }
 
@@ -131,7 +130,7 @@ impl<'m> Matcher<'m> {
         self.records
     }
 
-    /// The first predicate that said no and the value it saw, if that is recorded.
+    /// The first predicate that did not match and its value, if recorded.
     pub(crate) fn refusal(
         &self,
         criteria: &Criteria,
@@ -174,7 +173,7 @@ impl<'m> Matcher<'m> {
         self.decide_about(&hook.criteria, request, object).await
     }
 
-    /// The verdicts for whatever has such criteria.
+    /// The verdicts for any owner of such criteria.
     pub(crate) async fn decide_about(
         &mut self,
         criteria: &Criteria,
@@ -249,7 +248,7 @@ impl<'m> Matcher<'m> {
         Facts::new(request, kind, resource, asking.clone()).recording(self.records)
     }
 
-    /// The namespace, as far as it was asked for.
+    /// The namespace, if it was read.
     pub(crate) fn namespace(&self) -> Option<&Arc<Namespace>> {
         match &self.namespace {
             NamespaceLookup::Known(namespace) => Some(namespace),

@@ -145,7 +145,7 @@ impl Metrics {
             ),
             validating_policy_seconds: Family::new(
                 "apiserver_validating_admission_policy_check_duration_seconds",
-                "[BETA] How long validations of policies took that did not simply hold, in seconds.",
+                "[BETA] Latency of policy validations with an outcome other than success, in seconds.",
                 &[
                     "enforcement_action",
                     "error_type",
@@ -160,7 +160,7 @@ impl Metrics {
             ),
             mutating_policy_seconds: Family::new(
                 "apiserver_mutating_admission_policy_check_duration_seconds",
-                "[ALPHA] How long mutations by policies took, in seconds.",
+                "[ALPHA] Latency of policy mutations in seconds.",
                 &["error_type", "policy", "policy_binding"],
             ),
             // UPSTREAM: apiserver pkg/util/webhook/metrics.go
@@ -386,7 +386,7 @@ impl Families {
     }
 }
 
-/// The kind of an error, which is told from its words.
+/// The kind of an error, derived from its message.
 fn error_type(error: Option<&str>) -> &'static str {
     match error {
         None => "no_error",

@@ -20,7 +20,7 @@ struct Inner {
     unwritten: Option<Unwritten>,
 }
 
-/// What an object has in memory that its tree does not tell, such as empty lists: the host's own.
+/// Host-specific state of an object that its tree does not represent, such as empty lists.
 pub type Unwritten = Arc<dyn Any + Send + Sync>;
 
 /// A copy is made to be changed: it has no text yet.
@@ -79,7 +79,7 @@ impl Object {
             .get_or_init(|| json::value_to_string(&self.0.value).into_boxed_str())
     }
 
-    /// What the tree does not tell.
+    /// The state that the tree does not represent.
     #[must_use]
     pub fn unwritten(&self) -> Option<&Unwritten> {
         self.0.unwritten.as_ref()

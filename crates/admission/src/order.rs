@@ -133,7 +133,7 @@ impl fmt::Display for PluginError {
 
 impl std::error::Error for PluginError {}
 
-/// Which plugins run: the built-in choice, and what the lists say about it.
+/// The enabled plugins: the defaults, and the lists of enabled and disabled plugins.
 #[derive(Debug, Clone, Default)]
 pub struct Switches {
     enabled: Vec<String>,
@@ -228,7 +228,7 @@ impl Plugins {
     }
 }
 
-/// Where a plugin stands. Those that are not in the list keep the order they were added in.
+/// The position of a plugin. Plugins that are not in the list keep their insertion order.
 fn place(name: &str) -> (usize, bool) {
     let find = |name: &str| ORDER.iter().position(|known| *known == name);
     match find(name) {
@@ -315,7 +315,7 @@ mod tests {
             engine(&[tolerations], &[lifecycle, own]),
             with(&[tolerations], &[quota])
         );
-        // Known, and nobody's here.
+        // A known plugin without an implementation here.
         assert_eq!(engine(&["NodeRestriction"], &["PodSecurity"]), by_default);
     }
 

@@ -37,7 +37,7 @@ pub trait Plugin: Send + Sync {
         false
     }
 
-    /// Returns `false` if a step has nothing to do with the request. It is counted as run, and not asked.
+    /// Returns `false` if a step does not apply to the request. The step is counted but not run.
     fn concerns(&self, _: Step, _: &Request) -> bool {
         true
     }
@@ -112,7 +112,7 @@ pub(crate) struct UnderWay {
 /// The webhooks that a trace covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Detail {
-    /// Those that could match by operation, group and resource.
+    /// Hooks that may match by operation, group and resource.
     #[default]
     Candidates,
     /// Every one that is registered, for explanations.
@@ -189,13 +189,13 @@ impl Admission {
         self.request.object.as_mut().map(Object::value_mut)
     }
 
-    /// The object as it stands, if the trace keeps objects.
+    /// The current object, if the trace records objects.
     pub(crate) fn recorded_object(&self) -> Option<Object> {
         self.request.object.clone().filter(|_| self.records_objects)
     }
 
-    /// Keeps something until the write is over, whatever becomes of it: what a plugin has set aside
-    /// for the object, say.
+    /// Keeps a value until the write completes, successfully or not: for example a reservation of a plugin for the
+    /// object.
     pub fn hold(&mut self, kept: Arc<dyn Any + Send + Sync>) {
         self.held.push(kept);
     }
@@ -237,9 +237,8 @@ impl Admission {
         }
     }
 
-    /// Asks for a second round, because the object was changed in a way that other plugins may want
-    /// to see. Webhooks do this when they change an object; compiled-in plugins that run before them
-    /// need not.
+    /// Requests a second round, because the object was changed in a way that other plugins may need to see. Webhooks
+    /// do this when they change an object; earlier in-process plugins need not.
     pub fn request_reinvocation(&mut self) {
         self.reinvocation.request();
     }

@@ -38,7 +38,7 @@ use crate::trace::{BindingTrace, PolicyTrace};
 use crate::webhook::{not_ready, wait_until};
 use params::{ParamLookup, unknown_kind};
 
-/// Reviews that must be answered whatever policies say.
+/// Reviews exempt from policies.
 ///
 /// UPSTREAM: kubernetes pkg/kubeapiserver/admission/exclusion/resources.go
 const NEVER_JUDGED: [(&str, &str); 6] = [
@@ -71,7 +71,7 @@ struct Run<'r> {
     candidates: Candidates,
     matcher: Matcher<'r>,
     params: ParamLookup<'r>,
-    /// The namespace of the object as expressions see it, once one wants it.
+    /// The namespace object for expressions, on first use.
     namespace: Option<Option<Arc<Json>>>,
 }
 
@@ -84,7 +84,7 @@ enum Matched {
 }
 
 impl Plugin {
-    /// The policies worth deciding about; none when there is nothing to decide.
+    /// The relevant policies; `None` if there are none.
     async fn begin(&self, admission: &mut Admission) -> Result<Option<Run<'_>>, Decision> {
         let request = &admission.request;
         if is_exempt(request) {
@@ -137,8 +137,8 @@ impl Run<'_> {
         }
     }
 
-    /// The target of a policy that applies to a request; none if it does not apply. The error says why
-    /// that cannot be told, or why the policy cannot be evaluated.
+    /// The target of a policy that applies to a request; `None` if it does not apply. The error explains why that is
+    /// unknown, or why the policy cannot be evaluated.
     async fn select(
         &mut self,
         policy: &CompiledPolicy,
@@ -168,8 +168,7 @@ impl Run<'_> {
         }
     }
 
-    /// The trace of a binding, and whether it applies to a request; the error says why that cannot be
-    /// told.
+    /// The trace of a binding, with true if it applies to a request; the error explains why that is unknown.
     async fn select_binding(
         &mut self,
         binding: &CompiledBinding,

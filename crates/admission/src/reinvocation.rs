@@ -1,11 +1,10 @@
-//! Which webhooks and policies run again, and when.
+//! The webhooks and policies to reinvoke.
 //!
-//! A webhook that asks for it (`IfNeeded`) is called a second time when the object changed after it
-//! was called: by a later webhook, or by a compiled-in plugin in the second round. Nobody is called
-//! a third time, and none is called for the first time in the second round.
+//! A webhook with `IfNeeded` is called a second time if the object changed after its call: by a later webhook, or by
+//! an in-process plugin in the second round. No webhook is called a third time, and none is called for the first time
+//! in the second round.
 //!
-//! A mutating policy that asks for it runs a second time when a mutation followed it, its own
-//! included.
+//! A mutating policy with `IfNeeded` runs a second time if a mutation followed it, including its own.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/mutating/reinvocationcontext.go and
 //! pkg/admission/plugin/policy/mutating/reinvocationcontext.go
@@ -56,7 +55,7 @@ impl Reinvocation {
         self.last = object.cloned();
     }
 
-    /// There is no other round: the object is needed no more.
+    /// There is no further round: the object is no longer needed.
     pub(crate) fn end(&mut self) {
         self.last = None;
     }
@@ -66,7 +65,7 @@ impl Reinvocation {
         !self.second_round || self.again.contains(hook.identity())
     }
 
-    /// A hook was called, whatever came of it.
+    /// Records that a hook was called, with any outcome.
     pub(crate) fn called(&mut self, hook: &Arc<CompiledHook>, changed: bool) {
         if changed {
             self.rerun_called();
@@ -109,7 +108,7 @@ impl PolicyReinvocation {
         self.last = object.cloned();
     }
 
-    /// There is no other round: the object is needed no more.
+    /// There is no further round: the object is no longer needed.
     pub(crate) fn end(&mut self) {
         self.last = None;
     }
@@ -122,7 +121,7 @@ impl PolicyReinvocation {
         self.ran.insert(key);
     }
 
-    /// The object changed: whatever ran before runs again.
+    /// The object changed: everything before runs again.
     pub(crate) fn rerun(&mut self) {
         self.again.extend(self.ran.drain());
     }

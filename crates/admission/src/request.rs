@@ -17,7 +17,7 @@ pub enum Operation {
     Create,
     /// A changed object, by update or by patch.
     Update,
-    /// An object that goes.
+    /// A deleted object.
     Delete,
     /// A connection to an object, such as `pods/exec`.
     Connect,
@@ -60,7 +60,7 @@ pub struct Request {
     pub name: String,
     /// The namespace; for a namespace its own name; nothing for cluster-scoped resources.
     pub namespace: String,
-    /// Who asks.
+    /// The requesting user.
     pub user: UserInfo,
     /// The new object in `kind`. Absent when something is deleted.
     pub object: Option<Object>,
@@ -118,8 +118,8 @@ impl Request {
         self.unpatched.take()
     }
 
-    /// Returns `true` for objects that configure admission itself. Webhooks registered through
-    /// the API are never asked about those, so that a broken one can be removed.
+    /// Returns `true` for objects that configure admission itself. API-registered webhooks are never called for them,
+    /// so that a broken webhook can be removed.
     ///
     /// UPSTREAM: apiserver pkg/admission/plugin/webhook/predicates/rules/rules.go
     #[must_use]

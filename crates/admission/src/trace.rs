@@ -33,7 +33,7 @@ const SLOW_REQUEST: Duration = Duration::from_millis(500);
 /// The trace of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// The steps gone through, in order.
+    /// The completed steps, in order.
     pub steps: Vec<StepTrace>,
 }
 
@@ -69,11 +69,11 @@ impl Step {
 /// One pass through admission.
 #[derive(Debug, Clone)]
 pub struct StepTrace {
-    /// Which half.
+    /// The admission step.
     pub step: Step,
     /// The operation.
     pub operation: Operation,
-    /// How long it took, both rounds together.
+    /// The duration of both rounds.
     pub elapsed: Duration,
     /// Why the request was refused, if it was.
     pub denied: Option<Cause>,
@@ -92,7 +92,7 @@ pub struct PluginTrace {
     pub name: &'static str,
     /// 0, or 1 when it ran again because a webhook changed the object.
     pub round: u8,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
     /// `true` if it denied the request.
     pub denied: bool,
@@ -100,7 +100,7 @@ pub struct PluginTrace {
     pub warnings: Vec<String>,
     /// Audit annotations with the level from which they are recorded.
     pub annotations: Vec<(String, String, Level)>,
-    /// How many webhooks are registered, for the plugins that call webhooks.
+    /// The number of registered webhooks, for plugins that call webhooks.
     pub registered: usize,
     /// The namespace the selectors saw, when one was looked up.
     pub namespace: Option<Arc<Namespace>>,
@@ -119,7 +119,7 @@ pub struct PolicyTrace {
     pub policy: Arc<CompiledPolicy>,
     /// The verdicts of the predicates.
     pub predicates: Option<Predicates>,
-    /// The first predicate that said no, where that is recorded.
+    /// The first predicate that did not match, if recorded.
     pub refusal: Option<Refusal>,
     /// Why it cannot be evaluated at all.
     pub failure: Option<String>,
@@ -134,7 +134,7 @@ pub struct BindingTrace {
     pub binding: CompiledBinding,
     /// The verdicts of the predicates, if the binding did not match.
     pub predicates: Option<Predicates>,
-    /// The first predicate that said no, where that is recorded.
+    /// The first predicate that did not match, if recorded.
     pub refusal: Option<Refusal>,
     /// The reason the policy cannot be evaluated with this binding.
     pub failure: Option<String>,
@@ -180,7 +180,7 @@ pub struct PolicyOutcome {
     pub error: Option<String>,
     /// The enforcement that followed.
     pub enforcement: Enforcement,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
 }
 
@@ -209,7 +209,7 @@ pub enum Enforcement {
     Deny,
     /// The client is warned.
     Warn,
-    /// The audit log is told.
+    /// Adds an audit annotation.
     Audit,
 }
 
@@ -271,7 +271,7 @@ pub struct HookTrace {
     pub index: usize,
     /// The verdicts of the predicates.
     pub predicates: Predicates,
-    /// The first predicate that said no, where that is recorded.
+    /// The first predicate that did not match, if recorded.
     pub refusal: Option<Refusal>,
     /// The verdict of the match conditions, if they were evaluated.
     pub conditions: Option<ConditionsTrace>,
@@ -288,19 +288,19 @@ pub struct CallTrace {
     pub uid: String,
     /// The version of the review, when one was made.
     pub version: Option<ReviewVersion>,
-    /// The resource the webhook was asked about.
+    /// The resource in the webhook's review.
     pub resource: GroupVersionResource,
     /// The kind of the objects it was sent.
     pub kind: GroupVersionKind,
-    /// How long everything took, from making the review to patching the object.
+    /// The total duration, from building the review to patching the object.
     pub elapsed: Duration,
-    /// How long the request and its answer took; nothing when it was not asked.
+    /// The duration of the HTTP round trip; zero if no request was sent.
     pub round_trip: Duration,
-    /// How long the webhook had; none without any limit.
+    /// The timeout of the call; `None` without a limit.
     pub allowed_time: Option<Duration>,
     /// The phases of the call.
     pub phases: Vec<(Phase, Duration)>,
-    /// How it ended.
+    /// The outcome.
     pub outcome: CallOutcome,
     /// The patch of the webhook.
     pub patch: Option<PatchTrace>,
@@ -323,7 +323,7 @@ pub struct PatchTrace {
     pub changed: bool,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum CallOutcome {
@@ -335,12 +335,12 @@ pub enum CallOutcome {
     Failed {
         /// The error, without `failed calling webhook …: `.
         reason: String,
-        /// The status code that goes with it.
+        /// The status code.
         code: i32,
-        /// Where the call stopped, when it was under way.
+        /// The phase in which the call failed, if it was in progress.
         phase: Option<Phase>,
     },
-    /// The failure is not the webhook's to excuse, whatever its failure policy.
+    /// The failure is not subject to the failure policy.
     Refused(Box<Status>),
     /// The request was given up before there was an answer: its client went away.
     Canceled,

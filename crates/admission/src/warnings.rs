@@ -1,8 +1,7 @@
 //! Warnings for the client, with the limits of the API server.
 //!
-//! Short warnings are told whole, however many, until their texts together exceed a total. Then all
-//! of them, the earlier ones included, are cut to a length each, and once the total is used up again
-//! further ones are dropped.
+//! Warnings are returned in full until their total length exceeds a limit. Then all of them, including earlier ones,
+//! are truncated, and when the total is exhausted again, further ones are dropped.
 //!
 //! UPSTREAM: apiserver pkg/endpoints/filters/warning.go
 

@@ -31,8 +31,7 @@ use crate::plugin::{Admission, Detail};
 use crate::request::Request;
 use crate::status;
 
-/// How long a request waits for configurations and namespaces to be loaded. Its own deadline does
-/// not count here.
+/// The time a request waits for configurations and namespaces to load, independent of its own deadline.
 ///
 /// UPSTREAM: apiserver pkg/admission/handler.go
 const READY_WITHIN: Duration = Duration::from_secs(10);

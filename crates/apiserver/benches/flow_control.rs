@@ -1,4 +1,4 @@
-//! What it costs to find the priority level of a request, with the schemas that every cluster has.
+//! The cost of classifying a request with the default FlowSchemas.
 
 #![allow(
     missing_docs,

@@ -394,7 +394,7 @@ fn in_order(object: &Map<String, Value>, order: &[&str]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// What of a selector is not looked at because it makes no sense, in upstream's words.
+/// The warning for an invalid selector that is ignored, in upstream's words.
 ///
 /// UPSTREAM: kubernetes pkg/registry/authorization/util/helpers.go
 fn ignored_selector(asked: &Value, member: &str) -> Option<String> {
@@ -429,13 +429,13 @@ fn ignored_selector(asked: &Value, member: &str) -> Option<String> {
     (ignored > 0).then(|| format!("spec.resourceAttributes.{member} {how} due to parse error"))
 }
 
-/// Attributes of a path as Go shows those that have no names on the wire.
+/// Attributes of a non-resource path, with Go's field names, as they have no JSON names.
 fn shown_path(attributes: &Value) -> String {
     let (path, verb) = (text(attributes, "path"), text(attributes, "verb"));
     go_json::to_string(&json!({"Path": path, "Verb": verb}))
 }
 
-/// Operators that are not known here may be those of newer clients.
+/// Unknown operators may be from newer clients.
 ///
 /// UPSTREAM: apimachinery pkg/apis/meta/v1/validation/validation.go
 fn check_requirement(

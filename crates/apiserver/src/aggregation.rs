@@ -7,10 +7,9 @@
 //!   request, authorized ──► Remote ──► Backend ──► Service
 //! ```
 //!
-//! Who may ask is decided here before anything is proxied, and the server behind learns the user by
-//! request headers that only the client certificate of this server makes good. A server that does not
-//! answer is answered for with 503, and what it served last stays in discovery, marked as stale: nobody
-//! waits for it but its own clients.
+//! Requests are authorized here before they are proxied. The aggregated server learns the user from request headers,
+//! which it trusts because of this server's client certificate. Requests to an unavailable server fail with 503, and
+//! its last discovery documents are served as stale: an unavailable server delays only its own clients.
 //!
 //! UPSTREAM: kube-aggregator pkg/apiserver
 
@@ -54,7 +53,7 @@ pub(crate) struct Aggregator {
     /// Serializes changes.
     changing: Mutex<()>,
     services: ArcSwap<BTreeMap<String, ApiService>>,
-    /// Those of them that others serve. Every request asks for them, and there are seldom any.
+    /// The APIServices of aggregated servers. Every request reads them, and there are seldom any.
     remotes: ArcSwap<Vec<Arc<Remote>>>,
     changed: Notify,
 }
@@ -92,7 +91,7 @@ pub(crate) struct ServiceReference {
     pub(crate) port: i32,
 }
 
-/// How the certificate of the Service is verified.
+/// The verification of the Service's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Trust {
     ca_bundle: Vec<u8>,
@@ -199,7 +198,7 @@ impl Aggregator {
         self.services.load_full()
     }
 
-    /// The servers that others are asked for, in the order of discovery.
+    /// The aggregated servers, in the order of discovery.
     pub(crate) fn remotes(&self) -> Arc<Vec<Arc<Remote>>> {
         self.remotes.load_full()
     }

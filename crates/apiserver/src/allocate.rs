@@ -26,7 +26,7 @@ pub(crate) struct Addresses {
 struct Taken {
     addresses: BTreeSet<u32>,
     ports: BTreeSet<i64>,
-    /// Those of stored services, by namespace and name.
+    /// The allocations of stored Services, by namespace and name.
     services: HashMap<(String, String), Held>,
 }
 
@@ -109,9 +109,9 @@ impl Allocation {
     }
 }
 
-/// The keys of what is claimed.
+/// The keys of claims.
 const CLAIMS: &str = "/-/claims/";
-/// How long a claim lasts: far longer than it takes until others have seen the service.
+/// The validity of a claim: much longer than other servers need to see the Service.
 const CLAIMED: Duration = Duration::from_secs(120);
 
 /// An address or port that cannot be had.
@@ -179,7 +179,7 @@ impl Addresses {
         Some(free)
     }
 
-    /// Takes note of the address and ports of a stored service, in place of those it had.
+    /// Records the addresses and ports of a stored Service, replacing its previous ones.
     pub(crate) fn set(&self, namespace: &str, name: &str, service: &Value) {
         let new = Held::of(service);
         let mut taken = self.lock();
@@ -191,7 +191,7 @@ impl Addresses {
         taken.ports.extend(new.ports);
     }
 
-    /// Releases the address and ports of a service that is gone.
+    /// Releases the addresses and ports of a deleted Service.
     pub(crate) fn remove(&self, namespace: &str, name: &str) {
         let mut taken = self.lock();
         let key = (namespace.to_owned(), name.to_owned());
@@ -247,7 +247,7 @@ impl Addresses {
         if addresses.as_array().is_none_or(Vec::is_empty) {
             *addresses = json!([address]);
         }
-        // A service without an address has its families decided by its selector, or by nobody.
+        // The families of a Service without a cluster IP are decided by its selector, or not at all.
         if address != "None" || spec.contains_key("selector") {
             spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
             spec.entry("ipFamilyPolicy")
@@ -321,7 +321,7 @@ mod tests {
         addresses.set("n", "a", &service);
         assert_eq!(addresses.address(false), Some(Ipv4Addr::new(10, 96, 0, 3)));
         assert_eq!(addresses.port(false), Some(30_001));
-        // The service has no port any more, and then is gone.
+        // The Service loses its ports, and is then deleted.
         addresses.set("n", "a", &json!({"spec": {"clusterIP": "10.96.0.2"}}));
         assert_eq!(addresses.port(false), Some(30_000));
         addresses.remove("n", "a");

@@ -27,7 +27,7 @@ use crate::respond::Reply;
 pub use policy::PolicyError;
 pub(crate) use policy::{Policy, Rule};
 
-/// The stages of a request that are told.
+/// The logged stages of a request.
 const RECEIVED: &str = "RequestReceived";
 const COMPLETE: &str = "ResponseComplete";
 const PANIC: &str = "Panic";
@@ -109,7 +109,7 @@ impl Audit {
         }
         let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = sink.write_all(text.as_bytes()).and_then(|()| sink.flush()) {
-            tracing::error!(%error, "cannot write the audit log");
+            tracing::error!(%error, "audit log write failed");
         }
     }
 }
@@ -120,8 +120,8 @@ impl std::fmt::Debug for Audit {
     }
 }
 
-/// A request that is under way. It ends in the log whatever becomes of the request: an answer, a
-/// client that goes away, a panic. Nothing is kept when nothing is logged.
+/// A request in progress. Its event is logged in any case: on a response, a disconnected client, or a panic. Without
+/// an audit log nothing is recorded.
 #[derive(Debug)]
 pub(crate) struct Event(Option<Box<Open>>);
 
@@ -184,7 +184,7 @@ impl Open {
 }
 
 impl Event {
-    /// Writes that a request came in. Who asks and what about are known by now.
+    /// Logs the stage RequestReceived, with user and target.
     pub(crate) fn receive(&mut self) {
         if let Some(open) = &mut self.0 {
             open.receive();

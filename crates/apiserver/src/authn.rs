@@ -1,8 +1,8 @@
 //! Stage 2: authentication.
 //!
-//! The headers of a proxy with a certificate of its own are looked at first, then a client certificate, then
-//! a bearer token. Who shows neither is anonymous; who shows only what nobody trusts is turned away. Then a
-//! user may be asked to be taken for another.
+//! The headers of an authenticating proxy take precedence, then the client certificate, then the bearer token. A
+//! request without credentials is anonymous; a request with only invalid credentials is rejected. Impersonation comes
+//! last.
 
 mod certificate;
 pub(crate) mod impersonation;
@@ -25,18 +25,18 @@ use crate::error::{Outcome, unauthorized};
 use crate::http::listen::Peer;
 use tokens::Tokens;
 
-/// The group of those who proved who they are.
+/// The group of authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group of those who did not.
+/// The group of unauthenticated users.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of those who did not.
+/// The anonymous user.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
 /// Authenticates requests.
 pub(crate) struct Authenticator {
     pub(crate) tokens: Tokens,
     pub(crate) signer: Arc<Signer>,
-    /// Where the accounts are that tokens are issued to.
+    /// The store with the service accounts.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) anonymous: bool,
     /// The headers of proxies in front of the server.
@@ -102,7 +102,7 @@ impl Authenticator {
             }
         }
         if let Some(token) = bearer_token(headers) {
-            // Whoever shows a token means to be somebody: one that cannot be read is nobody's.
+            // A request with a bearer token is never anonymous: an invalid token is rejected.
             let token = std::str::from_utf8(token).map_err(|_| unauthorized())?;
             return match self.token(token, &[]).await {
                 Ok(verified) => Ok(verified.user),
@@ -112,7 +112,7 @@ impl Authenticator {
                 }
             };
         }
-        // Whoever shows a certificate means to be somebody, too.
+        // The same holds for client certificates.
         if is_refused || !self.anonymous {
             return Err(unauthorized());
         }

@@ -12,7 +12,7 @@ use lockgate_go::quote::quote;
 
 pub(crate) use authorized::{Asked, Authorized};
 
-/// The user as authorization knows it.
+/// The user for authorization.
 pub(crate) fn user(info: &UserInfo) -> User {
     User {
         name: info.username.clone(),
@@ -22,7 +22,7 @@ pub(crate) fn user(info: &UserInfo) -> User {
     }
 }
 
-/// Lends a user to authorization, which knows it in another form, without copying it.
+/// Converts a user for authorization, without copying.
 pub(crate) fn lend<T>(info: &mut UserInfo, ask: impl FnOnce(&User) -> T) -> T {
     let (has_groups, has_extra) = (info.groups.is_some(), info.extra.is_some());
     let user = User {

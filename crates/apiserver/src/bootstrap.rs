@@ -31,11 +31,11 @@ const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", 
 pub(crate) struct Published {
     /// The certificates that clients verify the server with.
     pub(crate) ca_pem: String,
-    /// How aggregated servers authenticate clients.
+    /// The authentication configuration for aggregated servers.
     pub(crate) authentication: BTreeMap<&'static str, String>,
 }
 
-/// Applies the effects of what is stored, and creates what is missing.
+/// Applies the effects of stored objects, and creates missing ones.
 pub(crate) async fn load(
     writer: &Writer,
     controllers: Controllers,
@@ -63,9 +63,9 @@ pub(crate) async fn load(
     Ok(())
 }
 
-/// Moves custom objects to keys of their own, from where they once shared those of the built-in
-/// resources. Objects whose definition shares a name with a built-in resource stay: they cannot be told
-/// from the built-in objects.
+/// Moves custom objects to separate keys, out of the keys of built-in resources. Objects whose
+/// CustomResourceDefinition shares a name with a built-in resource are not moved: they cannot be distinguished from
+/// built-in objects.
 async fn move_custom_objects(storage: &Storage, snapshot: &Snapshot) -> Outcome<()> {
     let resources = snapshot.resources().iter();
     let mut definitions = resources.filter(|it| it.is_definition() && it.is_storage_version());
@@ -97,8 +97,8 @@ async fn move_custom_objects(storage: &Storage, snapshot: &Snapshot) -> Outcome<
     Ok(())
 }
 
-/// Gives stored bytes of the older form, which do not tell their version, the one they are in: that of
-/// their resource, as nobody has changed a definition since.
+/// Adds the apiVersion to stored bytes of the older form: that of their resource, as the CustomResourceDefinition has
+/// not changed since.
 async fn add_versions(storage: &Storage, snapshot: &Snapshot) -> Outcome<()> {
     let mut count = 0_usize;
     for resource in snapshot.storage_versions() {
@@ -116,7 +116,7 @@ async fn add_versions(storage: &Storage, snapshot: &Snapshot) -> Outcome<()> {
         }
     }
     if count > 0 {
-        tracing::info!(count, "stored objects were told their versions");
+        tracing::info!(count, "stored objects migrated to include their apiVersion");
     }
     Ok(())
 }
@@ -128,7 +128,7 @@ async fn everything(storage: &Storage, resource: &Resource) -> Outcome<Vec<Arc<E
     Ok(page.entries)
 }
 
-/// An object to store, in place of what is there.
+/// An object to store, replacing an existing one.
 struct Write {
     resource: Arc<Resource>,
     key: String,
@@ -213,8 +213,7 @@ async fn missing_objects(
     Ok(missing)
 }
 
-/// The config map by which aggregated servers authenticate clients. Authorities may be others than those
-/// of the last start.
+/// The ConfigMap for aggregated servers to authenticate clients. The CAs may have changed since the last start.
 async fn authentication(
     storage: &Storage,
     snapshot: &Snapshot,
@@ -292,7 +291,7 @@ async fn roles(
     Ok(writes)
 }
 
-/// Gives new aggregated roles their rules. The controller brings those that exist up to date.
+/// Sets the rules of new aggregated roles. The controller updates existing ones.
 fn aggregate(writes: &mut [Write]) {
     // `admin` has what `edit` has, which has what `view` has.
     for _ in 0..3 {

@@ -25,16 +25,16 @@ pub enum AuthorizationMode {
     Rbac,
     /// The same, and nodes may do what the pods that run on them need.
     NodeAndRbac,
-    /// Everybody may do everything.
+    /// Allows all requests.
     AlwaysAllow,
 }
 
 /// A service reference that is resolved to an address of your choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceMapping {
-    /// The namespace of the service; `*` in it stands for any text.
+    /// The namespace of the Service; `*` matches any text.
     pub namespace: String,
-    /// Its name; `*` in it stands for any text.
+    /// The name of the Service; `*` matches any text.
     pub name: String,
     /// Its port; none for every port.
     pub port: Option<i32>,
@@ -114,7 +114,7 @@ pub struct ServiceAccounts {
     pub signing_key_file: Option<PathBuf>,
     /// Public keys, private keys or certificates that verify tokens; the signing key if there are none.
     pub key_files: Vec<PathBuf>,
-    /// The URI of the key set that OpenID discovery names; this server's own if there is none.
+    /// The JWKS URI in OpenID discovery; `None` means this server's.
     pub jwks_uri: Option<String>,
 }
 
@@ -312,31 +312,28 @@ impl Default for RequestHeaders {
 /// The controllers to run, by the names of kube-controller-manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Controllers {
-    /// `namespace-controller`: what is in a namespace that is deleted goes.
+    /// `namespace-controller`: deletes the contents of deleted namespaces.
     pub namespace: bool,
-    /// `garbage-collector-controller`: what was owned by an object that is gone goes too, and the
-    /// finalizers `orphan` and `foregroundDeletion` do what they say.
+    /// `garbage-collector-controller`: deletes objects whose owners do not exist, and handles the finalizers `orphan`
+    /// and `foregroundDeletion`.
     pub garbage_collector: bool,
     /// `serviceaccount-controller`: every namespace has the account `default`.
     pub service_account: bool,
     /// `root-ca-certificate-publisher-controller`: every namespace has the config map
     /// `kube-root-ca.crt`, with which pods verify this server.
     pub root_ca: bool,
-    /// `resourcequota-controller`: the status of quotas says what is used.
+    /// `resourcequota-controller`: updates the used amounts in the status of quotas.
     pub resource_quota: bool,
-    /// `clusterrole-aggregation-controller`: a cluster role with an aggregation rule has the rules of
-    /// those it selects.
+    /// `clusterrole-aggregation-controller`: updates the rules of cluster roles with an aggregation rule.
     pub role_aggregation: bool,
     /// `validatingadmissionpolicy-status-controller`: the expressions of policies are checked against
     /// the schemas of what they match, and the status has the warnings.
     pub policy_status: bool,
-    /// `persistentvolumeclaim-protection-controller`: a claim that is deleted goes when no pod uses it.
+    /// `persistentvolumeclaim-protection-controller`: releases a deleted claim when no Pod uses it.
     pub claim_protection: bool,
-    /// `persistentvolume-protection-controller`: a volume that is deleted goes when no claim is bound
-    /// to it.
+    /// `persistentvolume-protection-controller`: releases a deleted volume when no claim is bound to it.
     pub volume_protection: bool,
-    /// `volumeattributesclass-protection-controller`: a class that is deleted goes when no volume and no
-    /// claim uses it.
+    /// `volumeattributesclass-protection-controller`: releases a deleted class when no volume and no claim uses it.
     pub attributes_class_protection: bool,
 }
 
@@ -418,7 +415,7 @@ impl Controllers {
     }
 }
 
-/// Is told of every run through admission when it is over, with its trace.
+/// Receives the trace of every admission run when it completes.
 #[derive(Clone)]
 pub struct Observer {
     observe: Arc<dyn Fn(&Admission) + Send + Sync>,
@@ -498,7 +495,7 @@ impl fmt::Debug for Plugins {
     }
 }
 
-/// How new the objects must be that writes are decided by.
+/// The consistency of the objects that admission and authorization read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AdmissionConsistency {
     /// As a watch has brought them, which takes milliseconds. As kube-apiserver does.
@@ -541,12 +538,13 @@ pub struct Settings {
     pub bind_address: IpAddr,
     /// The port; 0 for any free one, so that many servers can run at once.
     pub secure_port: u16,
-    /// Where certificates are kept, and the key that signs tokens. None keeps them in memory, for servers that live as long as a test.
+    /// The directory for certificates and the token signing key. `None` keeps them in memory, for servers that live as
+    /// long as a test.
     pub cert_dir: Option<PathBuf>,
     /// Certificates and keys that are the same for all servers on one store. Without a folder.
     pub certificates: Option<SharedCertificates>,
-    /// How new the webhook configurations, policies, namespaces and roles of a write must be, where other
-    /// servers change them.
+    /// The consistency of webhook configurations, policies, namespaces and roles on a write, if other servers change
+    /// them.
     pub admission_consistency: AdmissionConsistency,
     /// The serving certificate, when it is not issued by the server's own authority.
     pub serving_files: Option<ServingFiles>,
@@ -554,7 +552,7 @@ pub struct Settings {
     pub connections: ConnectionLimits,
     /// Further names and addresses the server's certificate is for.
     pub extra_hosts: Vec<String>,
-    /// Authorities whose certificates prove who a user is, besides the server's own.
+    /// Client CAs, in addition to the server's own.
     pub client_ca_file: Option<PathBuf>,
     /// The headers of proxies.
     pub request_headers: RequestHeaders,
@@ -567,8 +565,8 @@ pub struct Settings {
     pub tokens: Vec<(String, UserInfo)>,
     /// The tokens of service accounts.
     pub service_accounts: ServiceAccounts,
-    /// The flags of the program by their names, for `/flagz`. They hold no secrets: whoever may read metrics
-    /// may read them. None, and there is no such page.
+    /// The flags of the program by name, for `/flagz`. They contain no secrets: users with access to metrics can read
+    /// them. `None` disables the page.
     pub flags: Option<BTreeMap<String, String>>,
     /// Allow anonymous requests as `system:anonymous`. On, since probes are anonymous.
     pub anonymous_auth: bool,
@@ -580,8 +578,8 @@ pub struct Settings {
     pub max_requests_inflight: usize,
     /// The most requests that write at a time. UPSTREAM: 200.
     pub max_mutating_requests_inflight: usize,
-    /// What is said about built-in types in the documents of OpenAPI: lines of a type, a member and a
-    /// description, separated by tabs. None says nothing.
+    /// The descriptions of built-in types for OpenAPI: lines of a type, a field and a description, separated by tabs.
+    /// `None` omits descriptions.
     pub descriptions: Option<fn() -> String>,
     /// FlowSchemas and PriorityLevelConfigurations decide which requests are served: both limits are
     /// added up, and priority levels share the sum. Otherwise the limits hold as they are.
@@ -598,14 +596,13 @@ pub struct Settings {
     pub enable_plugins: Vec<String>,
     /// Plugins to switch off.
     pub disable_plugins: Vec<String>,
-    /// Plugins besides those that come with the server.
+    /// Plugins in addition to the built-in ones.
     pub plugins: Plugins,
-    /// How long pods stay on nodes that are not ready or not reachable.
+    /// The tolerationSeconds of Pods on nodes that are not ready or unreachable.
     pub tolerations: DefaultTolerationSeconds,
-    /// The timeout of a request. That of kube-apiserver.
+    /// The timeout of a request, as in kube-apiserver.
     pub request_timeout: Duration,
-    /// Service references that are resolved to other addresses. The first that matches is used, and
-    /// those without `*` come first.
+    /// Service references to resolve to other addresses. The first match is used, exact names before patterns.
     pub services: Vec<ServiceMapping>,
     /// The way to Services that are not mapped.
     pub service_routing: ServiceRouting,
@@ -614,21 +611,19 @@ pub struct Settings {
     /// The treatment of redirects from webhooks. They are refused: following them would let a webhook make the
     /// server call what it should not.
     pub webhook_redirects: Redirects,
-    /// The controllers to run. kube-apiserver alone has none, and tests that are written
-    /// for it may want none.
+    /// The controllers to run. kube-apiserver alone has none, and tests written for it may want none.
     pub controllers: Controllers,
     /// Workload controllers and a simulated node that runs Pods. None runs no Pods, and costs nothing.
     pub simulate_workloads: Option<lockgate_workloads::Settings>,
-    /// How long a namespace that is deleted stays before what is in it is deleted, so that those who
-    /// look see it go.
+    /// The delay before the contents of a deleted namespace are deleted, so that clients can observe the phase
+    /// Terminating.
     pub namespace_grace: Duration,
     /// The observer of every run of admission.
     pub observer: Option<Observer>,
     /// The address that is an endpoint of the Service `kubernetes`. By default servers that share a store have one that
     /// others reach, and others none.
     pub advertise_address: Option<IpAddr>,
-    /// The time that a server serves on after it was told to stop, while `/readyz` says so: those in front of it go
-    /// elsewhere meanwhile.
+    /// The time to keep serving after a stop signal while `/readyz` fails, so that load balancers remove the server.
     ///
     /// UPSTREAM: apiserver pkg/server/options/server_run_options.go (ShutdownDelayDuration)
     pub shutdown_delay: Duration,

@@ -1,6 +1,5 @@
-//! Controllers: they watch what is stored and write what follows from it, through admission like
-//! everybody else. Each looks at the newest state and tries again when it fails, so that none depends on
-//! seeing every event.
+//! Controllers: they watch stored objects and write derived ones, through admission. Each reads the latest state and
+//! retries on errors, so that none depends on seeing every event.
 //!
 //! UPSTREAM: kubernetes pkg/controller, apiextensions-apiserver pkg/controller
 
@@ -54,7 +53,7 @@ pub(crate) struct Settings {
 pub(crate) struct Context {
     writer: Writer,
     settings: Settings,
-    /// Charges what is written to quotas.
+    /// Charges writes to quotas.
     quotas: Arc<Ledger>,
 }
 

@@ -50,7 +50,7 @@ impl Converter {
             .ok_or_else(|| internal("the storage version of the resource is unknown"))
     }
 
-    /// The resource in the version that an entry is stored in; none if that is the version asked for.
+    /// The resource in the stored version of an entry; `None` if it is the requested version.
     fn stored_resource(
         &self,
         entry: &Entry,
@@ -81,7 +81,7 @@ impl Converter {
         let stored = self.stored_resource(entry, resource)?;
         let from = stored.as_deref().unwrap_or(resource);
         let mut object = parse(from)?;
-        // Defaults are those of the version that is stored; conversion adds none.
+        // Defaults are those of the stored version; conversion adds none.
         heavy::run(size, || from.shape.read_stored(&mut object));
         match &stored {
             Some(stored) => self.convert_stored(object, stored, resource).await,
@@ -247,7 +247,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// The labels or annotations of a converted object. Those that were there before are as good as they were.
+/// The labels or annotations of a converted object. Unchanged ones are not validated.
 ///
 /// UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion/webhook_converter.go (restoreObjectMeta)
 fn checked(member: &'static str, new: &Value, old: &Value) -> Result<Option<Value>, MetadataError> {

@@ -40,7 +40,7 @@ const UNVERSIONED: &str = "{\"metadata\":{";
 
 /// The keys by which servers on the same store know of each other, as kube-apiserver's `masterleases`.
 pub(crate) const SERVING: &str = "/lockgate.io/masterleases/";
-/// The time after which a server that did not write one again is gone.
+/// The time after which a server's key expires without renewal.
 ///
 /// UPSTREAM: kubernetes pkg/controlplane/apiserver (DefaultEndpointReconcilerTTL)
 pub(crate) const SERVING_SECONDS: u64 = 15;
@@ -121,7 +121,7 @@ pub(crate) fn encode(object: &Value) -> Bytes {
         false,
     );
     text.push(b'}');
-    // What is kept for long keeps no room to grow.
+    // Long-lived buffers keep no spare capacity.
     text.shrink_to_fit();
     text.into()
 }

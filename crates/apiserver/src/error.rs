@@ -13,7 +13,7 @@ use lockgate_store::{ReadError, Unavailable};
 pub(crate) struct Failure(pub(crate) Box<Status>);
 
 impl Failure {
-    /// As upstream's `IsNotFound`, whoever says so.
+    /// Like upstream's `IsNotFound`, from any source.
     ///
     /// UPSTREAM: apimachinery pkg/api/errors/errors.go
     pub(crate) fn is_not_found(&self) -> bool {
@@ -119,7 +119,7 @@ pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Failure {
     )
 }
 
-/// 409: no name could be made up.
+/// 409: no unique name could be generated.
 pub(crate) fn no_name_found(group: &str, plural: &str, name: &str) -> Failure {
     let what = qualified(group, plural);
     let message = format!(
@@ -143,7 +143,7 @@ pub(crate) fn conflict(group: &str, what: &str, name: &str, why: &str) -> Failur
     failure(409, "Conflict", message, Some(details(group, what, name)))
 }
 
-/// 409: somebody else was faster.
+/// 409: a conflict with another writer.
 pub(crate) fn modified(group: &str, plural: &str, name: &str) -> Failure {
     conflict(group, plural, name, MODIFIED)
 }
@@ -245,7 +245,7 @@ pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Failure {
     failure(415, "UnsupportedMediaType", message, None)
 }
 
-/// 415 of a patch for which there is no route.
+/// 415 for a patch without a route.
 ///
 /// UPSTREAM: go-restful, for built-in kinds
 pub(crate) fn unrouted_media_type() -> Failure {
@@ -298,12 +298,12 @@ pub(crate) fn unprocessable() -> Failure {
     )
 }
 
-/// 410: history is gone.
+/// 410: the history is compacted.
 pub(crate) fn expired(message: impl Into<String>) -> Failure {
     failure(410, "Expired", message.into(), None)
 }
 
-/// 429: there is no room for the request now.
+/// 429: out of memory for the request.
 ///
 /// UPSTREAM: apimachinery pkg/api/errors/errors.go (NewTooManyRequests)
 pub(crate) fn too_many_requests() -> Failure {
@@ -335,7 +335,7 @@ pub(crate) fn timeout() -> Failure {
     lockgate_admission::status::request_timeout().into()
 }
 
-/// 504: the version asked for is not there yet.
+/// 504: the requested resourceVersion is not available yet.
 pub(crate) fn version_too_large(wanted: u64, current: u64) -> Failure {
     let cause = StatusCause {
         reason: String::from("ResourceVersionTooLarge"),
@@ -359,7 +359,7 @@ pub(crate) fn corrupt(key: &str, revision: u64) -> Failure {
         "StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: {revision}, \
          AdditionalErrorMsg: data from the storage is not decodable"
     );
-    tracing::error!(key, revision, "a stored object is corrupt");
+    tracing::error!(key, revision, "stored object is corrupt");
     internal(&message)
 }
 

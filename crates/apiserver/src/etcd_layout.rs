@@ -38,13 +38,13 @@ const KIND: &str = "{\"kind\":\"";
 /// The layout of kube-apiserver.
 #[derive(Debug)]
 pub struct KubernetesLayout {
-    /// Prefixes of built-in resources in etcd, by those in this store.
+    /// Prefixes of built-in resources in etcd, by their prefix in this store.
     to_etcd: HashMap<String, String>,
     /// The other way round.
     from_etcd: HashMap<String, String>,
     /// The built-in resources by the prefixes in this store.
     resources: HashMap<String, Arc<Resource>>,
-    /// Kinds of resources by the prefixes in this store. Those of definitions are learned as they pass.
+    /// Resources by their prefix in this store. CustomResourceDefinitions are added when they are seen.
     kinds: RwLock<HashMap<String, String>>,
 }
 

@@ -42,7 +42,7 @@ const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-
 pub(crate) struct FlowControl {
     /// The requests that all levels together serve at a time; zero is no limit.
     total: usize,
-    /// How long a request waits in a queue.
+    /// The maximum queueing time.
     patience: Duration,
     configured: Mutex<Configured>,
     snapshot: ArcSwap<Snapshot>,
@@ -55,7 +55,7 @@ pub(crate) struct FlowControl {
 struct Configured {
     schemas: BTreeMap<String, Value>,
     levels: BTreeMap<String, Value>,
-    /// What outlives a change of the objects.
+    /// The levels that survive a change of the objects.
     kept_levels: BTreeMap<String, Arc<Level>>,
     kept_counts: BTreeMap<(String, String), Arc<Counts>>,
     /// True while many objects change, which are compiled together.
@@ -65,11 +65,11 @@ struct Configured {
 /// The schemas in the order in which they are matched.
 #[derive(Debug, Default)]
 struct Snapshot {
-    /// Those with rules about resources.
+    /// Schemas with resource rules.
     of_resources: Vec<Arc<Flows>>,
-    /// Those with rules about other paths.
+    /// Schemas with non-resource rules.
     of_paths: Vec<Arc<Flows>>,
-    /// Whatever no schema matches.
+    /// The schema for requests that no other schema matches.
     fallback: Option<Arc<Flows>>,
     all: Vec<Arc<Flows>>,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Refused {
 }
 
 impl FlowControl {
-    /// Serves so many requests at a time in all; zero is no limit.
+    /// Sets the total concurrency limit; zero is no limit.
     pub(crate) fn new(total: usize, request_timeout: Duration) -> Self {
         let control = Self {
             total,
@@ -172,7 +172,7 @@ impl FlowControl {
         self.compile(&mut configured);
     }
 
-    /// Makes the snapshot of what is stored. What must be there and is not is imagined.
+    /// Builds the snapshot from stored objects. Missing mandatory objects are substituted.
     fn compile(&self, configured: &mut Configured) {
         if configured.is_held {
             return;
@@ -459,7 +459,7 @@ fn name_of(object: &Value) -> &str {
     name.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The uid as a header; empty for what is imagined.
+/// The uid as a header; empty for substituted objects.
 fn uid_of(object: &Value) -> HeaderValue {
     let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
     uid.and_then(|uid| HeaderValue::from_str(uid).ok())

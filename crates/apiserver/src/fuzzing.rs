@@ -1,5 +1,5 @@
-//! Doors for the fuzz targets and benches: what is read from a request before anybody is authorized, and how
-//! requests are classified. No part of the API of this crate.
+//! Entry points for fuzz targets and benches: decoding of requests before authorization, and classification of
+//! requests. Not part of this crate's API.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -174,7 +174,7 @@ impl Accounts {
         verified.ok().map(|verified| verified.user.username)
     }
 
-    /// The user of a request: nobody if none is shown, none if it is turned away.
+    /// The user of a request: anonymous without credentials, `None` if rejected.
     #[must_use]
     pub fn authenticate(&self, headers: &HeaderMap) -> Option<String> {
         let peer = Peer {
@@ -187,7 +187,7 @@ impl Accounts {
         user.ok().map(|user| user.username)
     }
 
-    /// The name of nobody.
+    /// The name of the anonymous user.
     #[must_use]
     pub fn nobody(&self) -> &'static str {
         ANONYMOUS

@@ -1,6 +1,6 @@
-//! Threads for work without a pause. Decoding, merging and validating a large object takes milliseconds to
-//! seconds; on threads of their own such requests delay nobody but each other. When processors are scarce,
-//! the threads that serve small requests go first.
+//! Threads for long computations. Decoding, merging and validating a large object takes milliseconds to seconds; on
+//! dedicated threads such requests delay only each other. When processors are scarce, the threads that serve small
+//! requests take precedence.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -21,8 +21,8 @@ pub(crate) struct Heavy {
     runtime: OnceLock<Option<Runtime>>,
 }
 
-/// How much nicer these threads are than those that serve. They have a tenth of their weight, and so still get
-/// on where a machine is busy, and give back what they have locked.
+/// The niceness of these threads relative to serving threads. They get a tenth of the weight, so that they still make
+/// progress and release locks on a busy machine.
 #[cfg(target_os = "linux")]
 const NICER: i32 = 10;
 
@@ -31,7 +31,7 @@ const NICER: i32 = 10;
 pub(crate) enum Work {
     /// Writes of large objects.
     LargeWrites,
-    /// TLS handshakes: whoever is connected comes before whoever connects.
+    /// TLS handshakes: existing connections take precedence over new ones.
     Handshakes,
     /// Controllers.
     Controllers,
@@ -46,7 +46,7 @@ impl Work {
         }
     }
 
-    /// How many threads there are, for so many processors.
+    /// The number of threads for a number of processors.
     fn threads(self, processors: usize) -> usize {
         match self {
             Self::LargeWrites | Self::Controllers => processors.clamp(1, 8),
@@ -60,9 +60,9 @@ thread_local! {
     static IS_HEAVY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs work whose time follows a number of bytes. If they are many, other tasks of the thread go on
-/// elsewhere in the meantime, unless the thread is there for such work: then they wait, or there would be as many
-/// threads as large requests, and together they would outweigh those that serve.
+/// Runs work whose time depends on a number of bytes. For a large number, other tasks of the thread move elsewhere,
+/// except on threads dedicated to such work: there they wait, since otherwise there would be as many threads as large
+/// requests.
 pub(crate) fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes as u64 <= LARGE || IS_HEAVY.get() {
         return work();
@@ -152,7 +152,7 @@ fn yield_to_others(_: Option<i32>) {}
 
 impl Drop for Heavy {
     fn drop(&mut self) {
-        // Waiting for threads is not for those that run futures.
+        // Async threads must not block on these threads.
         if let Some(runtime) = self.runtime.take().flatten() {
             runtime.shutdown_background();
         }

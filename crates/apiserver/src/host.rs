@@ -1,4 +1,4 @@
-//! The kinds of the registry, as the admission engine asks for them.
+//! Provides the registry's kinds to the admission engine.
 
 use std::sync::Arc;
 
@@ -98,8 +98,8 @@ impl ServedKinds {
             .map_err(|failure| ConvertError::failed(failure.0.message))
     }
 
-    /// A custom resource of any kind is converted to another version of the resource, as long as it says a
-    /// version of the definition. Its kind is looked at when it is validated.
+    /// A custom resource is converted to another version of its resource if its apiVersion is a version of the
+    /// CustomResourceDefinition. Its kind is checked during validation.
     ///
     /// UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion/converter.go (Convert)
     async fn converted_custom(
@@ -187,7 +187,7 @@ fn check_type(value: &Value) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// The text about a kind that is not built in, where one of those is patched.
+/// The error for a patch of a kind that is not built in.
 fn unregistered(kind: &GroupVersionKind) -> String {
     format!(
         "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",

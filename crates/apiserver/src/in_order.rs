@@ -18,7 +18,7 @@ pub(crate) struct InOrder {
 struct Open {
     next: u64,
     numbers: BTreeSet<u64>,
-    /// The objects that are being written. Whoever writes one waits for the others of the same one.
+    /// The objects being written. Writes to the same object wait for each other.
     keys: HashMap<String, Arc<AsyncMutex<()>>>,
 }
 
@@ -35,7 +35,7 @@ impl InOrder {
                 Arc::clone(open.keys.entry(key.to_owned()).or_default()),
             )
         };
-        // From here on it is counted, though nobody may wait for it any more.
+        // From here on it is counted, even if its waiter is dropped.
         let mut turn = Turn {
             writes: Arc::clone(self),
             number,
@@ -84,7 +84,7 @@ impl Drop for Turn {
         self.guard = None;
         let mut open = self.writes.open();
         open.numbers.remove(&self.number);
-        // Nobody else waits for it: whoever does holds it too.
+        // No other waiter: a waiter would hold it too.
         if open
             .keys
             .get(&self.key)

@@ -17,12 +17,12 @@ const SUFFIX: usize = 5;
 /// The longest prefix of a generated name.
 const PREFIX_MAX: usize = 63 - SUFFIX;
 
-/// The metadata of an object. There is none only in an object that is no object.
+/// The metadata of an object; `None` only if the value is not an object.
 pub(crate) fn of(object: &Value) -> Option<&Map<String, Value>> {
     object.get("metadata")?.as_object()
 }
 
-/// A text of the metadata, nothing if there is none.
+/// A string in the metadata, if any.
 pub(crate) fn text<'o>(object: &'o Value, member: &str) -> &'o str {
     let found = of(object).and_then(|metadata| metadata.get(member));
     found.and_then(Value::as_str).unwrap_or_default()
@@ -243,7 +243,7 @@ fn seed() -> u64 {
     14_695_981_039_346_656_037
 }
 
-/// Makes the namespace of an object that of the request.
+/// Sets the namespace of an object to the request's.
 pub(crate) fn match_namespace(object: &mut Value, expected: &str) -> Outcome<()> {
     let found = text(object, "namespace").to_owned();
     if found == expected {

@@ -1,8 +1,8 @@
-//! Request metrics, besides those of admission, with the names, labels and buckets of kube-apiserver v1.36.
+//! Request metrics, in addition to those of admission, with the names, labels and buckets of kube-apiserver v1.36.
 //!
-//! As upstream, the series by resource count the requests that reached something that is served, and those
-//! that were turned away because of too many. Whoever has no access, or makes paths up, makes no series.
-//! `lockgate_requests_total` counts every answer.
+//! As upstream, the series by resource count requests that reached a served resource, and requests rejected due to
+//! overload. Unauthorized requests and unknown paths create no series. `lockgate_requests_total` counts every
+//! response.
 //!
 //! UPSTREAM: apiserver pkg/endpoints/metrics/metrics.go
 
@@ -33,7 +33,7 @@ const OBJECTIVE_SECONDS: &[f64] = &[
 ];
 const BYTES: &[f64] = &[1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
-/// How long a gauge of requests in flight remembers the most there were.
+/// The window of the in-flight gauges' maximum.
 const SPAN: Duration = Duration::from_secs(1);
 
 /// Health checks are counted by their path.
@@ -41,7 +41,7 @@ const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 const APPLY: &[u8] = b"application/apply-patch+yaml";
 
-/// The requests that were answered and those that are being answered.
+/// The completed requests and the requests in progress.
 #[derive(Debug)]
 pub(crate) struct Requests {
     /// By method and code. Both sets are closed, so the number of series is.
@@ -67,7 +67,7 @@ struct Families {
     writing: Watermark,
 }
 
-/// How many there are, and the most there were at once in the last seconds.
+/// The current number, and the maximum in the last seconds.
 #[derive(Debug)]
 struct Watermark {
     now: i64,
@@ -161,7 +161,7 @@ impl<'l> Labels<'l> {
         }
     }
 
-    /// The labels of a health check. None if the path is that of something else.
+    /// The labels of a health check; `None` for other paths.
     ///
     /// UPSTREAM: apiserver pkg/server/healthz/healthz.go (no component)
     pub(crate) fn of_probe(head: &Parts, query: &Query, path: &str) -> Option<Self> {
@@ -219,7 +219,7 @@ fn dry_run(query: &Query) -> &'static str {
     }
 }
 
-/// How a request was served.
+/// The facts of a served request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Served {
     pub(crate) code: StatusCode,
@@ -241,7 +241,7 @@ impl Drop for Entered {
     }
 }
 
-/// An answer that is made while it is sent. It is observed when all of it was, or its client is gone.
+/// A streamed response. It is observed when it is complete, or its client disconnects.
 #[derive(Debug)]
 pub(crate) struct Sending {
     requests: Arc<Requests>,
@@ -295,7 +295,7 @@ impl Requests {
         self.families.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request that was answered, whatever it was for.
+    /// Counts a completed request of any kind.
     pub(crate) fn count(&self, method: &Method, code: u16, took: Duration) {
         let method = match *method {
             Method::GET => "GET",
@@ -436,12 +436,12 @@ impl Families {
             ),
             long_running: Family::new(
                 "apiserver_longrunning_requests",
-                "[STABLE] Watches that are open, by resource, scope and component.",
+                "[STABLE] Open watches, by resource, scope and component.",
                 labels,
             ),
             in_flight: Family::new(
                 "apiserver_current_inflight_requests",
-                "[STABLE] The most requests that were in flight at once in the last second, by kind.",
+                "[STABLE] Maximum number of requests in flight within the last second, by kind.",
                 &["request_kind"],
             ),
             reading: Watermark::new(now),

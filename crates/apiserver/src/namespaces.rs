@@ -16,7 +16,7 @@ pub(crate) struct NamespaceCache {
     known: RwLock<HashMap<String, Arc<Namespace>>>,
     /// The writes that are under way: a namespace may be stored and not in the cache yet.
     order: Arc<InOrder>,
-    /// Asked about namespaces that are not known, where others make some too.
+    /// Looks up unknown namespaces, if other servers may create some.
     shared: Option<Arc<dyn Store>>,
 }
 

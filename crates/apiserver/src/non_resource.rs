@@ -43,9 +43,8 @@ const STORAGE: &str = "etcd";
 /// The check that fails when the server is about to stop.
 const SHUTDOWN: &str = "shutdown";
 
-/// Health checks by the names that probes look for, with the paths that make each. Those of the storage
-/// fail with it. The others are about what is done before the server listens, or about what needs nothing to
-/// be done here: they hold for every server that answers.
+/// Health checks by name, with the paths that include each. The storage checks fail with the storage. The others
+/// concern startup steps, or components that do not exist here: they pass on every listening server.
 ///
 /// UPSTREAM: apiserver pkg/server/healthz, kubernetes pkg/controlplane, kube-aggregator pkg/apiserver
 const CHECKS: [(&str, &[&str]); 29] = [
@@ -354,7 +353,7 @@ impl NonResource {
         }})
     }
 
-    /// The names of the policies that are in force: those with bindings.
+    /// The names of the effective policies: those with bindings.
     pub(crate) fn policies(&self, kind: PolicyKind) -> Vec<String> {
         let snapshot = self.engine.policies(kind).snapshot();
         let names = snapshot
@@ -425,7 +424,7 @@ impl NonResource {
             {
                 failed = true;
                 self.health_checks.observe(check, name, false);
-                // Anybody may ask; the check itself says why to those who may know.
+                // All users may run the check; only authorized users see its reason.
                 format!("[-]{check} failed: reason withheld\n")
             } else {
                 self.health_checks.observe(check, name, true);

@@ -8,9 +8,9 @@
 //!        controller          definitions are established, namespaces have their default objects
 //! ```
 //!
-//! Parts of the server that are made from stored objects (webhook configurations, roles, namespaces,
-//! definitions, ...) have changed when the write returns, in the order of the writes of an object. On a store that others write to
-//! as well, effects are those of the changes that a watch returns, and a write waits until the watch has returned it.
+//! State derived from stored objects (webhook configurations, roles, namespaces, CustomResourceDefinitions, ...) has
+//! changed when the write returns, in the order of the writes of an object. On a shared store, effects are applied
+//! from a watch, and a write waits until the watch has returned it.
 
 pub(crate) mod effects;
 mod follow;
@@ -48,7 +48,7 @@ const DEFINITION_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Storage {
     shared: Arc<Shared>,
-    /// Writes of clients wait for controllers, those of controllers do not.
+    /// Writes of clients wait for controllers; writes of controllers do not.
     waits: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) converter: Arc<Converter>,
     pub(crate) effects: Effects,
-    /// The writes with effects that are under way, so that those of an object happen in the order of the writes.
+    /// The writes with effects in progress, which serialise effects per object.
     pub(crate) order: Arc<InOrder>,
     /// Held while an effect is applied.
     pub(crate) applying: Mutex<()>,
@@ -179,7 +179,7 @@ impl Storage {
         &self.shared.store
     }
 
-    /// Returns true if writes to a resource have effects besides the store.
+    /// Returns true if writes to a resource have effects beyond the store.
     pub(crate) fn has_effects(&self, resource: &Resource) -> bool {
         self.shared.effects.has_any(resource)
     }
@@ -370,7 +370,7 @@ impl Storage {
         let revision = self
             .in_order(key, move |shared| async move {
                 let (revision, entry) = shared.store.delete(&removed_key, expected).await?;
-                // The object is gone, whether its last state can be read or not.
+                // The object is deleted, even if its last state cannot be decoded.
                 if let Some(effect) = effects::prepare_removal(&removed, &entry.key) {
                     shared.apply(effect);
                 }
@@ -381,8 +381,8 @@ impl Storage {
         Ok(revision)
     }
 
-    /// Makes a write that has effects, those of one object one after the other. It is completed though nobody
-    /// waits for it any more: what is stored must be in force.
+    /// Runs a write with effects, serialised per object. It completes even if the client disconnects: stored objects
+    /// must be in effect.
     async fn in_order<W>(
         &self,
         key: &str,
@@ -398,7 +398,7 @@ impl Storage {
             let turn = order.turn(&key).await;
             let written = writing.await;
             drop(turn);
-            // The client may be gone; then nobody waits for the answer.
+            // The client may have disconnected.
             let _ = answer.send(written);
         });
         let stopped = |_| Unavailable(String::from("the server is stopping"));
@@ -480,8 +480,8 @@ impl Storage {
         Ok(())
     }
 
-    /// Keeps applying the effects of what others write, where others do. Returns when those of everything that
-    /// is stored now are applied.
+    /// Applies the effects of other servers' writes. Returns when the effects of all currently stored objects are
+    /// applied.
     pub(crate) async fn follow(&self, snapshot: &Snapshot) -> Outcome<()> {
         if !self.shared.store.is_shared() {
             return Ok(());

@@ -145,7 +145,7 @@ impl Service for Pipeline {
             let answer = received.answer(info, incoming, upgrade).instrument(span);
             return Box::pin(answer).await;
         }
-        // A write that has begun ends, whatever becomes of its client: what is stored is audited.
+        // A started write completes even if its client disconnects: stored changes are audited.
         let bytes = incoming.size_hint().exact();
         let is_heavy =
             bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(info.as_ref()).await;
@@ -155,8 +155,7 @@ impl Service for Pipeline {
 }
 
 impl Pipeline {
-    /// Answers a request, which ends when it is done: not when its client goes away, nor when the server
-    /// stops.
+    /// Handles a request until it completes, even if its client disconnects or the server stops.
     async fn run_to_end(
         &self,
         is_heavy: bool,
@@ -171,14 +170,14 @@ impl Pipeline {
             answered.map_err(|error| error.to_string())
         };
         answered.unwrap_or_else(|error| {
-            tracing::error!(%error, "a request ended without an answer");
-            let failure = internal("the request ended without an answer");
+            tracing::error!(%error, "request ended without a response");
+            let failure = internal("the request ended without a response");
             respond::failed(&failure, Encoding::Json { pretty: false })
         })
     }
 
-    /// Returns true if a write of a small body may be much work: it changes a large object, many of them,
-    /// or one that is validated by the patterns and expressions of whoever defined it, or by policies.
+    /// Returns true if a write with a small body may be expensive: it changes a large object or many objects, or the
+    /// object is validated by user-defined patterns, expressions or policies.
     async fn is_heavy(&self, info: Option<&RequestInfo>) -> bool {
         let Some(RequestInfo::Resource(target)) = info else {
             return false;
@@ -379,7 +378,7 @@ impl Received {
         }
     }
 
-    /// A place among the requests in flight. Those that go on, health checks and masters need none.
+    /// A seat for the request. Long-running requests, health checks and members of system:masters need none.
     fn enter(&self, user: &UserInfo, info: &RequestInfo) -> Result<Option<Permit>, Box<Response>> {
         let is_master = || {
             let groups = user.groups.as_deref().unwrap_or_default();
@@ -511,7 +510,7 @@ impl Received {
         requests.observe(labels, served, bytes.unwrap_or_default());
     }
 
-    /// Counts a request that was turned away. Whoever sends it has made its path up, for all that is known.
+    /// Counts a rejected request, without its path, which may be arbitrary.
     fn observe_refused(&self, info: &RequestInfo) {
         let snapshot = self.pipeline.registry.snapshot();
         let is_served = |target: &Target| {
@@ -548,7 +547,7 @@ impl Received {
         encoding: Encoding,
         event: &mut Event,
     ) -> Response {
-        // Whoever saw that it is available finds it so.
+        // The availability stays as observed.
         let mut remote = Arc::clone(remote);
         if !remote.is_available {
             // If that cannot be waited for, it is not available either.
@@ -558,7 +557,7 @@ impl Received {
                 .find(&remote.group, &remote.version)
                 .unwrap_or(remote);
         }
-        // What was authorized is what is sent: a path that means another one is not.
+        // The authorized path is the forwarded one: an ambiguous path is rejected.
         let has_dots = |segment: &str| matches!(segment, "." | "..");
         let path = unescape(self.head.uri.path(), false);
         if path.is_none_or(|path| path.starts_with("//") || path.split('/').any(has_dots)) {
@@ -604,7 +603,7 @@ impl Received {
         if !is_asked(headers) {
             return Ok(user);
         }
-        // What is asked is put to the authorizer as it will be again, for the impersonated user.
+        // The request is authorized again for the impersonated user.
         let (name, lower);
         let action = match info {
             RequestInfo::NonResource { path, .. } => {
@@ -712,7 +711,7 @@ impl Received {
         event: &mut Event,
     ) -> Outcome<Response> {
         let resource = &request.resource;
-        // UPSTREAM: the routes of built-in resources are registered by method, those of custom ones are not.
+        // UPSTREAM: the routes of built-in resources are registered by method, those of custom resources are not.
         if self.head.method == Method::HEAD && !resource.is_custom() {
             return Err(method_not_allowed());
         }
@@ -813,7 +812,7 @@ impl Received {
         Ok(response)
     }
 
-    /// Room for objects of so many bytes. What is small needs none.
+    /// Reserves memory for objects of this size. Small ones need none.
     fn room(&self, request: &Request, bytes: usize) -> Outcome<Option<Permit>> {
         if bytes * TREE <= SMALL_ANSWER {
             return Ok(None);
@@ -841,8 +840,8 @@ impl Received {
         }
     }
 
-    /// Stages 5 to 7. All but the commonest are boxed, since a future is as large as the largest of its parts,
-    /// and that of a request is moved several times.
+    /// Stages 5 to 7. All but the most common are boxed, since a future is as large as its largest part, and a
+    /// request's future is moved several times.
     async fn execute(&self, request: &Request, write: Write) -> Outcome<Reply> {
         let Pipeline {
             writer,
@@ -878,7 +877,7 @@ impl Received {
     }
 }
 
-/// Returns true if the resource has the subresource that is asked for, if any is.
+/// Returns true if the resource has the requested subresource, if any.
 fn serves(resource: &Resource, target: &Target) -> bool {
     target.subresource.is_empty() || resource.subresource(&target.subresource).is_some()
 }
@@ -890,7 +889,7 @@ fn is_long(target: &Target) -> bool {
 
 /// Checks that the path has a namespace and a name where the resource and the verb need them.
 fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
-    // What is only made has one route.
+    // Create-only resources have one route.
     let is_only_made = resource.names.verbs.iter().all(|verb| verb == "create");
     let is_named = !target.name.is_empty() && target.subresource.is_empty();
     let is_across = resource.names.namespaced && target.namespace.is_empty();
@@ -902,7 +901,7 @@ fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
     if !namespaced && !target.namespace.is_empty() && !is_namespace {
         return Err(no_such_resource());
     }
-    // Only the path of a proxy goes on.
+    // Only a proxy path continues.
     if !target.rest.is_empty() && target.subresource != "proxy" {
         return Err(no_such_resource());
     }
@@ -951,7 +950,7 @@ fn check_custom(target: &Target, resource: &Resource) -> Outcome<()> {
     Ok(())
 }
 
-/// The time a request may take: what the client asks for, and no more than the server gives.
+/// The timeout of a request: the client's, limited by the server's.
 fn allowed_time(query: &Query, most: Duration) -> Outcome<Duration> {
     let text = query.text("timeout");
     if text.is_empty() {

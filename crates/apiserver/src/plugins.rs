@@ -27,7 +27,7 @@ use crate::write::{Writer, create};
 /// The program that manages the fields of what plugins write.
 const PROGRAM: &str = "kube-controller-manager";
 
-/// How many parsed objects are kept. They are few: limits, quotas, classes, accounts, namespaces.
+/// The maximum number of cached parsed objects: limits, quotas, classes, accounts, namespaces.
 const MAX_KEPT: usize = 4096;
 
 /// The objects of a server, for its plugins.
@@ -97,7 +97,7 @@ impl Objects {
         let Some(resource) = self.resource(known) else {
             return Ok(None);
         };
-        // What is not a name is nobody's, and no part of a key.
+        // An invalid name has no object, and is not part of a key.
         if name.is_empty() || name.contains('/') || namespace.contains('/') {
             return Ok(None);
         }

@@ -1,5 +1,4 @@
-//! Admission policies and the server: what may be written, what is in force, and where parameters come
-//! from.
+//! Admission policies in the server: write permissions, effective policies, and the source of parameters.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +24,7 @@ use crate::error::{Outcome, internal};
 use crate::metadata;
 use crate::registry::{Registry, Resource};
 
-/// So many parameters are kept in the form expressions read them in.
+/// The maximum number of parameters cached in decoded form.
 const MAX_PARAMS: usize = 4096;
 
 /// Members of this group may write anything.
@@ -263,7 +262,8 @@ impl StoredParams {
     }
 
     fn resource(&self, kind: &ParamKind) -> Result<Arc<Resource>, ParamError> {
-        resource_of(&self.registry, kind).ok_or_else(|| ParamError::new("the kind is gone"))
+        resource_of(&self.registry, kind)
+            .ok_or_else(|| ParamError::new("the kind is no longer served"))
     }
 
     async fn param(

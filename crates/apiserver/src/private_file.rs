@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 /// The mode of a private file.
 const PRIVATE: u32 = 0o600;
-/// The rights of everybody but the owner.
+/// The permissions of group and others.
 const OTHERS: u32 = 0o077;
 /// The rights of others to put files into a folder.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Writes a private file in place of whatever has its name; a symbolic link is replaced, not followed.
+/// Writes a private file, replacing an existing one; a symbolic link is replaced, not followed.
 ///
 /// # Errors
 ///
@@ -24,15 +24,14 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     write_with(path, text, PRIVATE)
 }
 
-/// Writes a file with a mode in place of whatever has its name.
+/// Writes a file with a mode, replacing an existing one.
 pub(crate) fn write_with(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut new = NewFile::with_mode(path, mode)?;
     new.file().write_all(text.as_bytes())?;
     new.place()
 }
 
-/// A file that takes the place of another when it is whole. Until then it has a name that nobody can guess;
-/// dropping it removes it.
+/// A file that replaces another when complete. Until then it has an unpredictable name; dropping it removes it.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
@@ -65,7 +64,7 @@ impl NewFile {
             path: path.to_owned(),
             is_placed: false,
         };
-        // Whatever the umask is.
+        // Independent of the umask.
         made.file.set_permissions(Permissions::from_mode(mode))?;
         Ok(made)
     }
@@ -140,7 +139,7 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
 ///
 /// # Errors
 ///
-/// It cannot be made, or belongs to somebody else who lets others use it.
+/// The directory cannot be created, or belongs to another user and is accessible to others.
 pub fn private_folder(path: &Path) -> io::Result<()> {
     folder_without(path, OTHERS)
 }
@@ -150,7 +149,7 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// It cannot be made, or belongs to somebody else who lets others write to it.
+/// The directory cannot be created, or belongs to another user and is writable by others.
 pub(crate) fn secure_folder(path: &Path) -> io::Result<()> {
     folder_without(path, OTHERS_WRITE)
 }
@@ -178,10 +177,10 @@ fn repair(
     set(mode & !forbidden).map_err(|error| {
         io::Error::new(
             error.kind(),
-            format!("mode {mode:o} is too open and cannot be changed: {error}"),
+            format!("mode {mode:o} is too permissive and cannot be changed: {error}"),
         )
     })?;
-    tracing::warn!(%path, mode = format!("{mode:o}"), "permissions too open, repaired");
+    tracing::warn!(%path, mode = format!("{mode:o}"), "permissions too open, corrected");
     Ok(())
 }
 

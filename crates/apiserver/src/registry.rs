@@ -278,7 +278,7 @@ pub(crate) struct Snapshot {
     resources: Vec<Arc<Resource>>,
     by_plural: ByName,
     by_kind: ByName,
-    /// Those that are not served, by plural.
+    /// The resources that are not served, by plural.
     hidden: HashMap<String, Arc<Resource>>,
     equivalents: HashMap<String, Arc<[Equivalent]>>,
     discovery: discovery::Cache,
@@ -313,7 +313,7 @@ impl Snapshot {
             .collect();
         // No definition adds to a version of the API that is built in, let alone takes its place.
         //
-        // UPSTREAM: the group versions of kube-apiserver are asked before apiextensions-apiserver.
+        // UPSTREAM: kube-apiserver's group versions take precedence over apiextensions-apiserver's.
         let is_served = |resource: &Arc<Resource>| {
             let version = (resource.group().to_owned(), resource.version.clone());
             resource.served && !(resource.is_custom() && built_in.contains(&version))
@@ -465,7 +465,7 @@ impl Snapshot {
     }
 }
 
-/// The resources that are served: built-in ones, and those that definitions add.
+/// The served resources: built-in ones, and those of CustomResourceDefinitions.
 pub(crate) struct Registry {
     builtin: Vec<Arc<Resource>>,
     /// By the name of the definition.
@@ -476,7 +476,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// The built-in kinds of a version, and what is said about them.
+    /// The built-in kinds of a version, with their discovery.
     pub(crate) fn new(version: KubeVersion, descriptions: Option<DescriptionText>) -> Self {
         let served = resources().filter(|row| is_served(row, version));
         let builtin: Vec<Arc<Resource>> = served.filter_map(built_in).map(Arc::new).collect();
@@ -499,7 +499,7 @@ impl Registry {
         self.snapshot.load_full()
     }
 
-    /// Serves these resources of a definition instead of those before; none stops serving it.
+    /// Replaces the served resources of a CustomResourceDefinition; none stops serving it.
     pub(crate) fn define(&self, definition: &str, resources: Vec<Arc<Resource>>) {
         let mut custom = self.custom.lock().unwrap_or_else(PoisonError::into_inner);
         if resources.is_empty() {

@@ -128,8 +128,7 @@ impl Notes {
         self.lock().warnings.add(text);
     }
 
-    /// Keeps the empty lists and maps that the object was sent with, or that admission left in it, which
-    /// rules see and nobody else.
+    /// Keeps the empty lists and maps in the request or from admission, which only validation rules see.
     pub(crate) fn sent_with(&self, empties: Empties) {
         self.lock().empties = empties;
     }

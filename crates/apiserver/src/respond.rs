@@ -135,7 +135,7 @@ impl Reply {
         Ok(self)
     }
 
-    /// The answer in the form the client wants.
+    /// The response in the negotiated format.
     pub(crate) fn into_response(self, wanted: Wanted) -> Outcome<Response> {
         let text = match (self.payload, wanted.view) {
             (Payload::Stored(list), view) => {
@@ -149,7 +149,7 @@ impl Reply {
                 }
                 list.text()?
             }
-            // What is to be a table was made one before; the rest has no rows.
+            // The table was built before; everything else has no rows.
             (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
             (Payload::Object(object), View::Object | View::Table(_)) => object_text(&object),
             (Payload::Object(object), View::Metadata) => object_text(&partial(&object)),
@@ -173,7 +173,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// The tables a client asks for; none if it wants objects.
+    /// The requested table options; `None` if the client wants objects.
     pub(crate) fn wanted(wanted: Wanted, query: &Query) -> Outcome<Option<Self>> {
         let View::Table(version) = wanted.view else {
             return Ok(None);

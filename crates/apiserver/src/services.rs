@@ -19,7 +19,7 @@ pub(crate) struct ServiceCache(Arc<RwLock<Known>>);
 #[derive(Debug, Default)]
 struct Known {
     services: HashMap<(String, String), Stored>,
-    /// The slices of a service, by their names: the order of endpoints does not depend on that of writes.
+    /// The EndpointSlices of a Service by name: the order of endpoints is independent of the order of writes.
     slices: HashMap<(String, String), BTreeMap<String, Slice>>,
     /// The service of a slice, by the namespace and the name of the slice.
     service_of: HashMap<(String, String), String>,
@@ -161,7 +161,7 @@ impl ServiceCache {
         let Some(service) = known.services.get(&key) else {
             return Readiness::NoService;
         };
-        // What is behind another type is not known here.
+        // Addresses of other types cannot be resolved here.
         if !service.is_cluster_ip {
             return Readiness::Ready;
         }

@@ -83,7 +83,7 @@ impl Tasks {
     /// Returns when the server stops.
     pub(crate) async fn stopped(&self) {
         let mut phase = self.phase.clone();
-        // A sender that is gone stops the server too.
+        // A dropped sender stops the server too.
         let _ = phase.wait_for(|phase| *phase == Phase::Closing).await;
     }
 
@@ -94,8 +94,7 @@ impl Tasks {
     }
 }
 
-/// A future that is run to its end, and needs a task of its own only if whoever polls it gives it up: the
-/// rest of it is then spawned.
+/// A future that runs to completion: if the polling task is dropped, the rest is spawned.
 #[derive(Debug)]
 pub(crate) struct ToEnd<F: Future<Output: Send> + Unpin + Send + 'static>(Option<F>);
 

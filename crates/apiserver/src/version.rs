@@ -3,7 +3,7 @@
 use lockgate_api::kube_version::KubeVersion;
 use serde_json::{Value, json};
 
-/// The version of Kubernetes whose API is served unless another is asked for.
+/// The default Kubernetes version.
 pub const KUBERNETES_VERSION: &str = KubeVersion::REFERENCE.release();
 
 /// The reference version as `kubectl version` shows it.

@@ -41,7 +41,7 @@ pub(crate) struct Writer {
     pub(crate) storage: Storage,
     pub(crate) admitter: Admitter,
     pub(crate) registry: Arc<Registry>,
-    /// Asked again when an update creates the object it did not find.
+    /// Authorized again if an update creates a missing object.
     pub(crate) authorizer: Arc<dyn Authorizer>,
     /// The rights of users, beyond which they cannot grant any.
     pub(crate) rbac: Arc<Rbac>,

@@ -1,8 +1,7 @@
 //! Certificate authorities and the certificates they issue.
 //!
-//! The API server signs its serving certificate and those of users with an authority of its own;
-//! `lockgate dev` and tests issue the certificates of webhooks. All of them are made here, so that
-//! key usages, names and validity are decided once.
+//! The API server signs serving and client certificates with its own CA; `lockgate dev` and tests issue certificates
+//! of webhooks. All certificates are issued here, so that key usages, names and validity are defined once.
 //!
 //! ```
 //! use lockgate_certs::{Authority, Leaf};
@@ -270,11 +269,11 @@ impl Authority {
         })
     }
 
-    /// Signs a certificate signing request in PEM, with the subject and the names it asks for.
+    /// Signs a PEM certificate signing request, with its subject and names.
     ///
     /// # Errors
     ///
-    /// The request is malformed or asks for something that is not supported.
+    /// The request is malformed or requests something unsupported.
     pub fn sign(&self, request_pem: &str, terms: &Terms) -> Result<String, Error> {
         let mut request =
             CertificateSigningRequestParams::from_pem(request_pem).map_err(Error::Material)?;
@@ -308,7 +307,7 @@ pub struct Terms {
     pub server: bool,
     /// It proves who a client is.
     pub client: bool,
-    /// How long it is good.
+    /// The validity period.
     pub lifetime: Duration,
 }
 

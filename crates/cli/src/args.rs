@@ -1,4 +1,4 @@
-//! The command line: which commands there are, and running one.
+//! The command line: the commands, and running one.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -51,7 +51,7 @@ pub enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Run a webhook locally with an API server that calls it
     Dev(dev::DevArgs),
-    /// Stand in for the control plane of envtest
+    /// Run as the control plane of envtest
     Envtest(envtest::EnvtestArgs),
     /// Validate webhook configurations and policies as an API server would
     Lint(lint::LintArgs),
@@ -69,13 +69,13 @@ pub enum Command {
     Manifests(manifests::ManifestsArgs),
     /// Serve admission plugins as webhooks for any cluster
     Plugins(plugins::PluginsArgs),
-    /// Save, verify and restore backups of everything that is stored
+    /// Save, verify and restore backups of all stored objects
     Snapshot(snapshot::SnapshotArgs),
-    /// Move stored objects from one place to another
+    /// Copy stored objects between data directories and etcd clusters
     Store(store::StoreArgs),
     /// Check or evaluate a CEL expression as a match condition
     Cel(cel::CelArgs),
-    /// Show a dozen requests passing two sample webhooks
+    /// Run a demo: a dozen requests through two sample webhooks
     Demo,
     /// Print the version
     Version,
@@ -85,8 +85,7 @@ pub enum Command {
     Man(man::ManArgs),
 }
 
-/// Runs what the program was started as: the program of a name that it stands in for, or the command that
-/// its arguments name.
+/// Runs the stand-in for the name the program was started under, or the command in its arguments.
 #[must_use]
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let program = arguments.next().unwrap_or_default();
@@ -96,7 +95,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Parses the command line. Started by kubectl as a plugin, it is called what people typed.
+/// Parses the command line. As a kubectl plugin, the help shows `kubectl lockgate`.
 fn parse(program: OsString, arguments: impl Iterator<Item = OsString>) -> Cli {
     let mut command = Cli::command();
     if Path::new(&program).file_stem() == Some(OsStr::new("kubectl-lockgate")) {

@@ -1,4 +1,4 @@
-//! Writing capture files: a header, and a line for each request as soon as it is over.
+//! Writes capture files: a header, then one line per request when it completes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
@@ -10,20 +10,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use lockgate_api::meta::time::Time;
 use lockgate_offline::capture::{Record, header};
 
-/// A capture that is being written. Only its owner can read it.
+/// A capture file, readable by its owner only.
 #[derive(Debug)]
 pub struct CaptureFile {
     path: PathBuf,
     file: Mutex<BufWriter<File>>,
 }
 
-/// A capture that cannot be written.
+/// An error while writing a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureFileError {
     /// The file exists.
-    #[error("`{}` exists already", .0.display())]
+    #[error("`{}` already exists", .0.display())]
     Exists(PathBuf),
-    /// The file system says no.
+    /// An I/O error.
     #[error("cannot write `{}`: {error}", path.display())]
     Io {
         /// The file.
@@ -68,7 +68,7 @@ impl CaptureFile {
         let mut line = record.to_line();
         line.push('\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // A line at once, so that a file that is cut short ends with a whole one.
+        // One write per line, so that a truncated file still ends with a complete line.
         let written = file.write_all(line.as_bytes()).and_then(|()| file.flush());
         written.map_err(|error| CaptureFileError::Io {
             path: self.path.clone(),
@@ -77,7 +77,7 @@ impl CaptureFile {
     }
 }
 
-/// The current time as captures have it.
+/// The current time in the format of captures.
 #[must_use]
 pub fn now() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! The commands, one file each: its arguments, and a function that runs it.
+//! The commands, one file each, with the arguments and a function that runs the command.
 
 pub mod capture;
 pub mod cel;
@@ -44,7 +44,7 @@ impl CommandError {
         }
     }
 
-    /// A command line that cannot be used.
+    /// An invalid command line.
     #[must_use]
     pub fn usage(message: impl Into<String>) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl CommandError {
         }
     }
 
-    /// Input that is not what it should be.
+    /// Invalid input.
     #[must_use]
     pub fn invalid_input(message: impl Into<String>) -> Self {
         Self {
@@ -89,7 +89,7 @@ fn run_async(work: impl Future<Output = Result<ExitCode, Stop>>) -> Result<ExitC
     block_on(work)?
 }
 
-/// Waits for work that needs a runtime.
+/// Runs a future on a new runtime.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CommandError> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| {
         CommandError::failed(format!("cannot start the async runtime: {error}"))
@@ -97,7 +97,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> Result<T, CommandError> {
     Ok(runtime.block_on(work))
 }
 
-/// The end of a command that failed. Output errors are apart: a reader that goes away is no failure.
+/// The end of a failed command. Output errors are separate: a closed pipe is not a failure.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
     /// The command failed.

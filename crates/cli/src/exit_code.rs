@@ -1,11 +1,11 @@
-//! How the process ends. Scripts rely on these numbers.
+//! Exit codes. Scripts rely on these numbers.
 
 use std::process::ExitCode as ProcessExitCode;
 
 /// The exit codes of every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitCode {
-    /// The work is done, and there is nothing to complain about.
+    /// Success without findings.
     Done = 0,
     /// The work could not be done.
     Failed = 1,

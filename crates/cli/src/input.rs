@@ -1,4 +1,4 @@
-//! Reading files and standard input, within bounds.
+//! Reads files and standard input, within limits.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::text::Source;
 
-/// The largest file that is read.
+/// The maximum file size.
 pub const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Input that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file system says no.
+    /// An I/O error.
     #[error("cannot read `{}`: {error}", path.display())]
     Io {
         /// The sources.
@@ -20,10 +20,10 @@ pub enum ReadError {
         /// The output.
         error: io::Error,
     },
-    /// There is too much of it.
+    /// The input is too large.
     #[error("`{0}` is larger than {limit} MiB", limit = MAX_BYTES / 1024 / 1024)]
     TooLarge(String),
-    /// It is not text.
+    /// The input is not UTF-8.
     #[error("`{0}` is not UTF-8 text")]
     NotText(String),
     /// A directory without manifests.
@@ -35,7 +35,7 @@ pub enum ReadError {
 ///
 /// # Errors
 ///
-/// It cannot be read, is too large, or is not text.
+/// The input cannot be read, is too large, or is not text.
 pub fn read(path: &Path) -> Result<Source, ReadError> {
     if path == Path::new("-") {
         return read_text("<stdin>", io::stdin().lock(), path);
@@ -63,9 +63,8 @@ fn read_text(name: &str, reader: impl Read, path: &Path) -> Result<Source, ReadE
     Ok(Source::new(name, text))
 }
 
-/// The files of a folder and its folders, in the order of their paths: those in folders of names that
-/// `enters` wants, and of paths and names that `takes` wants. Links to folders are not followed, so that
-/// there is an end to it.
+/// The files below a directory, sorted by path. `enters` selects subdirectories by name, `takes` files by path
+/// and name. Symbolic links to directories are not followed, so that the walk ends.
 ///
 /// # Errors
 ///

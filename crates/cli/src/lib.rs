@@ -12,7 +12,7 @@ pub mod telemetry;
 
 pub mod logging;
 
-// What commands are made of.
+// Shared parts of commands.
 pub mod capture_file;
 pub mod lint;
 pub mod live;

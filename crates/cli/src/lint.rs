@@ -1,11 +1,11 @@
-//! Linting: what an API server would say about webhook configurations and policies, before one does.
+//! Linting: the decoding errors, validation errors and warnings an API server would return, and risks.
 //!
 //! ```text
 //!   files, folders, stdin ──► source ──► check (decode, validate, locate) ──► Report ──► render
 //! ```
 //!
-//! Fixes are edits of the sources, made between two checks.
-//! Checking never prints and rendering never decides: a [`Report`] stands between them.
+//! Fixes are edits of the sources, applied between two checks.
+//! Checking never prints and rendering never decides; a [`Report`] connects them.
 
 pub mod check;
 pub mod edit;
@@ -20,24 +20,24 @@ use crate::text::Source;
 use finding::{Finding, Severity};
 use lockgate_api::registration::defaults::DefaultDifference;
 
-/// Everything linting found out.
+/// The result of linting.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The sources.
     pub sources: Vec<Source>,
-    /// The webhook configurations, policies and bindings among it, in order.
+    /// The webhook configurations, policies and bindings, in order.
     pub objects: Vec<LintedObject>,
     /// The findings, in order.
     pub findings: Vec<Finding>,
     /// The number of documents of other kinds.
     pub ignored: usize,
-    /// The changes that would answer findings, by object.
+    /// The fixes of findings, by object.
     pub fixes: Vec<edit::ObjectFixes>,
-    /// The number of captured calls that are of webhooks among the objects.
+    /// The number of captured calls of webhooks among the objects.
     pub captured_calls: usize,
 }
 
-/// An object that was checked.
+/// A checked object.
 #[derive(Debug)]
 pub struct LintedObject {
     /// Its source, as an index into [`Report::sources`].
@@ -46,9 +46,9 @@ pub struct LintedObject {
     pub api_version: String,
     /// Its kind.
     pub kind: &'static str,
-    /// Its name, or the prefix of one; may be empty.
+    /// Its name or generateName; may be empty.
     pub name: String,
-    /// Defaults that apply to it and depend on the version: the webhook's index and the member.
+    /// Defaults applied to it that depend on the API version: the webhook's index and the field.
     pub default_differences: Vec<(usize, DefaultDifference)>,
 }
 
@@ -75,7 +75,7 @@ impl Report {
             .count()
     }
 
-    /// Returns `true` if some document could not be read at all.
+    /// Returns `true` if a document could not be parsed.
     #[must_use]
     pub fn has_unreadable(&self) -> bool {
         self.findings

@@ -1,4 +1,4 @@
-//! Reading a live cluster: GET requests only, with the kubeconfig that kubectl would use.
+//! Reads a live cluster: GET requests only, with the kubeconfig that kubectl would use.
 
 use std::path::PathBuf;
 
@@ -8,33 +8,33 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use lockgate_offline::manifest::Manifest;
 use serde_json::Value;
 
-/// Objects that one request for a list returns, at most.
+/// The page size of lists.
 const PAGE: usize = 500;
-/// Objects of one kind that are read, at most.
+/// The maximum number of objects per kind.
 const MAX_OBJECTS: usize = 100_000;
 
-/// Begins the names of sources that are objects of a cluster.
+/// The prefix of source names for objects of a cluster.
 pub const CLUSTER_PREFIX: &str = "cluster:";
 
 /// The cluster to read.
 #[derive(Debug, Clone, Default, Args)]
 pub struct LiveArgs {
-    /// Context of the kubeconfig to read the cluster of
+    /// Kubeconfig context of the cluster to read
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 
-    /// Kubeconfig of the cluster to read; $KUBECONFIG or ~/.kube/config with --context
+    /// Kubeconfig of the cluster to read [default: with --context, $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// A cluster that cannot be read.
+/// An error while reading a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The kubeconfig cannot be used.
     #[error("cannot use the kubeconfig: {0}")]
     Config(String),
-    /// The cluster does not answer.
+    /// A request failed.
     #[error("cannot read `{path}` from the cluster: {error}")]
     Get {
         /// The path.
@@ -51,7 +51,7 @@ pub enum LiveError {
 }
 
 impl LiveArgs {
-    /// Returns true if a cluster is to be read.
+    /// Returns true if the flags select a cluster.
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.context.is_some() || self.kubeconfig.is_some()
@@ -79,7 +79,7 @@ impl LiveArgs {
     }
 }
 
-/// A cluster that is read.
+/// A connection to a cluster.
 pub struct Live {
     client: kube::Client,
 }
@@ -90,19 +90,19 @@ impl std::fmt::Debug for Live {
     }
 }
 
-/// The resources that decide about admission.
+/// The resources that configure admission.
 const REGISTRATIONS: [&str; 2] = [
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
 ];
-/// Policies, in the first of these versions that is served.
+/// Policy resources, by preferred API version.
 const POLICIES: [&str; 4] = [
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",
 ];
-/// The resources around them, which may be forbidden to read.
+/// Further resources, which the user may not be allowed to read.
 const SURROUNDINGS: [&str; 6] = [
     "/api/v1/namespaces",
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -121,7 +121,7 @@ const BACKENDS: [&str; 5] = [
     "/apis/policy/v1/poddisruptionbudgets",
 ];
 
-/// The objects of a cluster, and what could not be read.
+/// The objects of a cluster, and the unreadable resources.
 #[derive(Debug, Default)]
 pub struct Objects {
     /// The objects.
@@ -131,8 +131,8 @@ pub struct Objects {
 }
 
 impl Live {
-    /// Reads everything that decides about admission: configurations, policies with their parameters,
-    /// namespaces, definitions and roles.
+    /// Reads everything that affects admission: webhook configurations, policies with their parameters,
+    /// Namespaces, CustomResourceDefinitions and RBAC.
     ///
     /// # Errors
     ///
@@ -157,9 +157,7 @@ impl Live {
             match self.list(path).await {
                 Ok(found) => objects.manifests.extend(found.unwrap_or_default()),
                 Err(LiveError::Get { path, error }) => {
-                    objects
-                        .notes
-                        .push(format!("`{path}` was not read: {error}"));
+                    objects.notes.push(format!("cannot read `{path}`: {error}"));
                 }
                 Err(error) => return Err(error),
             }
@@ -191,9 +189,7 @@ impl Live {
             match self.list(path).await {
                 Ok(found) => objects.manifests.extend(found.unwrap_or_default()),
                 Err(LiveError::Get { path, error }) => {
-                    objects
-                        .notes
-                        .push(format!("`{path}` was not read: {error}"));
+                    objects.notes.push(format!("cannot read `{path}`: {error}"));
                 }
                 Err(error) => return Err(error),
             }
@@ -284,7 +280,7 @@ impl Live {
         ))
     }
 
-    /// The object at a path; nothing if there is none.
+    /// The object at a path; `None` if it does not exist.
     async fn get(&self, path: &str) -> Result<Option<Value>, LiveError> {
         let failed = |error: String| LiveError::Get {
             path: path.split('?').next().unwrap_or(path).to_owned(),

@@ -1,4 +1,4 @@
-//! Log lines of the commands that serve, on standard error.
+//! Logging of long-running commands to standard error.
 
 use clap::{Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
@@ -10,19 +10,19 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 #[cfg(feature = "otel")]
 use crate::telemetry::{self, Endpoint};
 
-/// A filter that cannot be used, or a second start.
+/// An error of the logging flags.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
     /// `RUST_LOG` does not parse.
-    #[error("RUST_LOG is `{0}`, which is no list of targets and levels")]
+    #[error("cannot parse RUST_LOG `{0}`: expected a list of TARGET=LEVEL")]
     Filter(String),
-    /// The collector cannot be one.
+    /// The URL of the collector is invalid.
     #[cfg(feature = "otel")]
     #[error("OTEL_EXPORTER_OTLP_ENDPOINT: {0}")]
     Endpoint(#[from] telemetry::EndpointError),
-    /// There is no thread for the export.
+    /// The export thread did not start.
     #[cfg(feature = "otel")]
-    #[error("cannot start the export of spans: {0}")]
+    #[error("cannot start the span exporter: {0}")]
     Export(#[from] std::io::Error),
 }
 
@@ -30,7 +30,7 @@ pub enum LoggingError {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Logging")]
 pub struct LogArgs {
-    /// Log more: -v logs debug lines, -vv everything
+    /// Log verbosely: -v logs at level debug, -vv at level trace
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
     /// Lowest level to log [default: info]
@@ -39,11 +39,11 @@ pub struct LogArgs {
     /// Format of log lines
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     log_format: Format,
-    /// OpenTelemetry collector to export spans to, as in http://localhost:4318 [env: OTEL_EXPORTER_OTLP_ENDPOINT]
+    /// OpenTelemetry collector to export spans to, such as http://localhost:4318 [env: OTEL_EXPORTER_OTLP_ENDPOINT]
     #[cfg(feature = "otel")]
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<Endpoint>,
-    /// Traces to export, of a million; those that a client sampled are always
+    /// Traces to export per million; traces sampled by the client are always exported
     #[cfg(feature = "otel")]
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     otlp_sampling_rate_per_million: u32,
@@ -68,7 +68,7 @@ enum Format {
 }
 
 impl LogArgs {
-    /// As `-v` given so often.
+    /// The level for this many `-v`.
     #[must_use]
     pub fn with_verbosity(verbose: u8) -> Self {
         Self {
@@ -98,12 +98,12 @@ impl LogArgs {
         let registry = tracing_subscriber::registry().with(lines.with_filter(filter));
         #[cfg(feature = "otel")]
         let registry = registry.with(self.spans()?);
-        // A process that has a subscriber already, as tests do, keeps it.
+        // A process with a subscriber, such as a test, keeps it.
         let _ = registry.try_init();
         Ok(())
     }
 
-    /// The layer that exports spans, if there is a collector.
+    /// The layer that exports spans, if a collector is set.
     #[cfg(feature = "otel")]
     fn spans<S>(
         &self,
@@ -135,7 +135,7 @@ impl LogArgs {
             (Some(Level::Debug), _) | (None, 1) => LevelFilter::DEBUG,
             (Some(Level::Trace), _) | (None, _) => LevelFilter::TRACE,
         };
-        // Of other crates only what an operator can act on: they log bytes of connections at debug.
+        // Other crates log only warnings and errors: at debug they log the bytes of connections.
         Ok(Targets::new()
             .with_default(level.min(LevelFilter::WARN))
             .with_target("lockgate", level))
@@ -163,7 +163,7 @@ mod tests {
         let wrong = args.filter(Some(String::from("lockgate=loud")));
         assert_eq!(
             wrong.unwrap_err().to_string(),
-            "RUST_LOG is `lockgate=loud`, which is no list of targets and levels"
+            "cannot parse RUST_LOG `lockgate=loud`: expected a list of TARGET=LEVEL"
         );
     }
 

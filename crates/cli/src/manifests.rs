@@ -1,11 +1,11 @@
-//! Manifests from source code: what stands beside webhooks, as the objects a cluster needs.
+//! Manifests from markers in source code.
 //!
 //! ```text
 //!   files, folders ──► source ──► markers (comments, attributes) ──► Marked, MarkedConversion ──► lockgate_webhook::Manifests
 //! ```
 //!
-//! The command sees text, not types: `types` knows those of `k8s_openapi` and those that are derived
-//! in the same file; of others, the attribute has to say what it would ask the compiler.
+//! The command sees text, not types: `types` knows the types of `k8s_openapi` and the types derived
+//! in the same file. For other types, the attribute has to set what it would get from the compiler.
 
 pub mod definition;
 pub mod markers;
@@ -19,7 +19,7 @@ use lockgate_api::registration::validation::ExpressionChecker;
 use lockgate_webhook::{ConversionRegistration, ManifestOptions, Manifests, Registration, Role};
 use lockgate_webhook_markers::{self as written, ConversionMarker, Marker};
 
-/// A webhook that was found.
+/// A webhook marker.
 #[derive(Debug)]
 pub struct Marked {
     /// `file:line:column`
@@ -28,7 +28,7 @@ pub struct Marked {
     pub registration: Registration,
 }
 
-/// The conversion of a custom resource that was found.
+/// A conversion marker.
 #[derive(Debug)]
 pub struct MarkedConversion {
     /// `file:line:column`
@@ -37,7 +37,7 @@ pub struct MarkedConversion {
     pub registration: ConversionRegistration,
 }
 
-/// Something wrong with a program.
+/// An error in a source file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
     /// `file:line:column`
@@ -48,7 +48,7 @@ pub struct Mistake {
     pub help: Option<String>,
 }
 
-/// The objects for what was found, and what an API server would say against them.
+/// The generated objects, and their validation errors.
 #[must_use]
 pub fn build(
     found: &[Marked],

@@ -1,4 +1,4 @@
-//! Reading what offline commands work on: manifests, live clusters, hook scripts and requests.
+//! Reads the input of offline commands: manifests, live clusters, hook scripts and requests.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::live::{LiveArgs, LiveError};
 /// Manifests, files and a live cluster.
 #[derive(Debug, Clone, Args)]
 pub struct ClusterArgs {
-    /// File or directory with configurations, policies, namespaces, RBAC, definitions and parameters, or -
-    /// for standard input; repeatable
+    /// File or directory with webhook configurations, policies, Namespaces, RBAC, CustomResourceDefinitions and
+    /// parameters, or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-")]
     pub filename: Vec<PathBuf>,
 
@@ -29,12 +29,12 @@ pub struct ClusterArgs {
     #[command(flatten)]
     pub live: LiveArgs,
 
-    /// Kubernetes version by which the files are read, from 1.33 to 1.37
+    /// Kubernetes version to validate the files for, from 1.33 to 1.37
     #[arg(long, value_name = "VERSION", default_value_t)]
     pub kube_version: KubeVersion,
 }
 
-/// Input that cannot be used.
+/// Invalid input.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file cannot be read.
@@ -43,16 +43,16 @@ pub enum LoadError {
     /// A file is neither YAML nor JSON.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// A manifest would be refused by an API server.
+    /// An API server would reject a manifest.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// The cluster cannot be read.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// Nothing was given.
+    /// Neither manifests nor a cluster are given.
     #[error("no manifests and no cluster given")]
     Nothing,
-    /// A script of webhooks cannot be used.
+    /// A hook script is invalid.
     #[error("{file}: {message}")]
     Script {
         /// The file.
@@ -70,7 +70,7 @@ impl LoadError {
             Self::Read(_) => None,
             Self::Manifest(_) => Some("pass YAML or JSON"),
             Self::Cluster(_) => {
-                Some("`lockgate lint -f FILE` shows the place and what is expected")
+                Some("`lockgate lint -f FILE` shows the position and the expected value")
             }
             Self::Live(LiveError::Config(_)) => Some(
                 "set --kubeconfig to a file that kubectl can use, and --context to one of its contexts",
@@ -80,28 +80,28 @@ impl LoadError {
                 Some("pass -f FILE, -f DIR or -f -, or --context NAME for a live cluster")
             }
             Self::Script { .. } => Some(
-                "write `webhooks:` with a list of `name` and one of `allowed`, `patch`, `error`, `url`",
+                "expected a list `webhooks`, each with `name` and one of `allowed`, `patch`, `error`, `url`",
             ),
         }
     }
 }
 
-/// A cluster, with remarks on how it was read.
+/// A cluster, with notes on unreadable resources.
 #[derive(Debug)]
 pub struct Loaded {
     /// The cluster.
     pub cluster: Cluster,
-    /// What could not be read.
+    /// The unreadable resources.
     pub notes: Vec<String>,
 }
 
 impl ClusterArgs {
-    /// Reads the cluster. Files are read as an API server reads what is applied; objects of a live cluster
-    /// as it reads what it has stored.
+    /// Reads the cluster. Files are decoded like applied manifests; objects of a live cluster are decoded
+    /// like stored objects.
     ///
     /// # Errors
     ///
-    /// Something cannot be read, or an API server would refuse it.
+    /// The input cannot be read, or an API server would reject it.
     pub async fn load(&self) -> Result<Loaded, LoadError> {
         if self.filename.is_empty() && !self.live.is_given() {
             return Err(LoadError::Nothing);
@@ -117,7 +117,7 @@ impl ClusterArgs {
         for path in &self.filename {
             manifests.extend(read_manifests(path)?);
         }
-        // Files come after what the cluster has, so that they show what a change would do.
+        // Files override objects of the cluster, so that they show the effect of a change.
         cluster.extend(manifests, Validation::Version(self.kube_version))?;
         Ok(Loaded { cluster, notes })
     }
@@ -143,11 +143,11 @@ struct ScriptFile {
     webhooks: Vec<Script>,
 }
 
-/// Reads scripts of webhooks.
+/// Reads hook scripts.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or a script is wrong.
+/// The file cannot be read, or a script is invalid.
 pub fn read_hooks(file: &Path) -> Result<Hooks, LoadError> {
     let source = input::read(file)?;
     let wrong = |message: String| LoadError::Script {
@@ -164,13 +164,13 @@ pub fn read_hooks(file: &Path) -> Result<Hooks, LoadError> {
     make_hooks(scripts, folder).map_err(|message| wrong(message.to_string()))
 }
 
-/// A script that cannot be played.
+/// An invalid hook script.
 #[derive(Debug, thiserror::Error)]
 pub enum HookError {
     /// It has no name.
     #[error("a webhook has no name")]
     NoName,
-    /// It says two things at once.
+    /// The webhook has two exclusive fields.
     #[error("webhook `{0}` has more than one of `error`, `url` and `recorded`")]
     Several(String),
     /// A file cannot be read.
@@ -181,7 +181,7 @@ pub enum HookError {
     Capture(#[from] lockgate_offline::capture::CaptureError),
 }
 
-/// The webhooks that scripts describe; files are relative to a folder.
+/// The scripted webhooks; file names are relative to a directory.
 ///
 /// # Errors
 ///
@@ -221,7 +221,7 @@ pub fn make_hooks(scripts: Vec<Script>, folder: &Path) -> Result<Hooks, HookErro
     Ok(hooks)
 }
 
-/// The client configuration of a webhook at a URL, with the CA bundle of a file.
+/// The client configuration of a webhook at a URL, with the CA bundle from a file.
 ///
 /// # Errors
 ///
@@ -235,7 +235,7 @@ pub fn webhook_at(url: &str, ca_file: Option<&Path>) -> Result<ClientConfig, Rea
     })
 }
 
-/// Calls webhooks as an API server does, at URLs.
+/// Calls webhooks at URLs, as an API server does.
 #[must_use]
 pub fn live_caller() -> Arc<HttpsCaller> {
     Arc::new(HttpsCaller::new(Settings::default()))

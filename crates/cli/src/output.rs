@@ -1,4 +1,4 @@
-//! Printing: the one place that writes to standard output and standard error.
+//! Output: the only module that writes to standard output and standard error.
 
 pub mod diagnostic;
 pub mod explanation;
@@ -60,7 +60,7 @@ impl Printer {
         self.color
     }
 
-    /// Prints a text as it is.
+    /// Prints a text unchanged.
     ///
     /// # Errors
     ///
@@ -78,22 +78,22 @@ impl Printer {
         writeln!(self.out, "{line}")
     }
 
-    /// Hands everything printed so far to the reader.
+    /// Flushes the output.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The output cannot be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// Tells the person something that is not data.
+    /// Prints a message to standard error.
     pub fn note(message: &str) {
-        // Nothing can be done about a standard error that is gone.
+        // A closed standard error cannot be reported.
         let _ = writeln!(io::stderr(), "{message}");
     }
 
-    /// Tells the person what went wrong and what to do.
+    /// Prints an error and its help line to standard error.
     pub fn complain(message: &str, help: Option<&str>) {
         Self::note(&format!("error: {message}"));
         if let Some(help) = help {
@@ -102,7 +102,7 @@ impl Printer {
     }
 }
 
-/// A bar that shows how far work is, on a terminal and nowhere else.
+/// A progress bar, shown only on a terminal.
 #[derive(Debug)]
 pub struct Progress {
     all: usize,
@@ -112,12 +112,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Cells of the bar.
+    /// The width of the bar.
     const WIDTH: usize = 30;
-    /// Work that is over sooner shows no bar.
+    /// The delay before the bar is shown.
     const AFTER: std::time::Duration = std::time::Duration::from_millis(500);
 
-    /// A bar for so much work.
+    /// A bar for this many steps.
     #[must_use]
     pub fn new(all: usize) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl Progress {
         }
     }
 
-    /// Takes note that a piece is done.
+    /// Advances the bar by one step.
     pub fn step(&self) {
         let done = self.done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
         let every = (self.all / 100).max(1);
@@ -136,7 +136,7 @@ impl Progress {
             let full = done * Self::WIDTH / self.all.max(1);
             let empty = Self::WIDTH.saturating_sub(full);
             let bar = format!("{}{}", "#".repeat(full), "-".repeat(empty));
-            // Nothing can be done about a standard error that is gone.
+            // A closed standard error cannot be reported.
             let _ = write!(io::stderr(), "\r[{bar}] {done}/{}", self.all);
         }
     }

@@ -1,9 +1,9 @@
 //! The files of new projects.
 
-/// A file of a project: its path and its text, in which `NAME` stands for the name of the project.
+/// A file of a project: its path and its text, with `NAME` as placeholder for the project name.
 pub type Template = (&'static str, &'static str);
 
-/// A policy with its binding, cases in kat's layout and a test of the chain.
+/// A policy with its binding, test cases in kat's layout and an AdmissionTest.
 pub const POLICY: [Template; 5] = [
     ("README.md", include_str!("scaffold/policy/README.md")),
     ("policy.yaml", include_str!("scaffold/policy/policy.yaml")),
@@ -18,7 +18,7 @@ pub const POLICY: [Template; 5] = [
     ),
 ];
 
-/// A webhook in Rust with tests, an image and a chart.
+/// A webhook in Rust with tests, a Containerfile and a chart.
 pub const WEBHOOK: [Template; 9] = [
     ("README.md", include_str!("scaffold/webhook/README.md")),
     (
@@ -49,7 +49,7 @@ pub const WEBHOOK: [Template; 9] = [
     ),
 ];
 
-/// The text of a template for a project of this name.
+/// The text of a template for a project with this name.
 #[must_use]
 pub fn fill(text: &str, name: &str) -> String {
     text.replace("first_webhook", &name.replace('-', "_"))
@@ -61,7 +61,7 @@ pub fn fill(text: &str, name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The code of a new webhook is that of the tutorial, which is tested.
+    /// The code of a new webhook is the tutorial's, which is tested.
     #[test]
     fn a_new_webhook_is_the_one_of_the_tutorial() {
         let example =

@@ -4,9 +4,9 @@
 //!   request ► admission ► plugin ► call of a webhook ──► SpanLayer ──queue──► a thread ──POST /v1/traces──► collector
 //! ```
 //!
-//! Nothing waits for the collector: spans that find no room in the queue, or that it does not take, are dropped and counted
-//! in the log. The protocol is written here rather than taken from an SDK, which would bring a second HTTP client and
-//! generated types for one kind of message.
+//! Nothing blocks on the collector: spans are dropped if the queue is full or the export fails, and the log has their
+//! number. The protocol is implemented here, since an SDK would add a second HTTP client and generated types for one
+//! kind of message.
 //!
 //! UPSTREAM: opentelemetry-proto docs/specification.md (OTLP/HTTP, JSON encoding)
 
@@ -27,20 +27,20 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Spans that wait for the collector.
+/// The capacity of the span queue.
 const QUEUE: usize = 8192;
-/// Spans of one message.
+/// The maximum number of spans per message.
 const BATCH: usize = 512;
-/// The longest a span waits for others.
+/// The maximum delay of a span before export.
 const LINGER: Duration = Duration::from_millis(500);
-/// The limit of each step of an export.
+/// The timeout of each step of an export.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most that is read of an answer.
+/// The maximum response size.
 const MAX_ANSWER: u64 = 64 * 1024;
-/// The longest value of an attribute, in bytes.
+/// The maximum length of an attribute value, in bytes.
 const MAX_VALUE: usize = 1024;
 
-/// The path of the collector for spans.
+/// The path of the collector's trace endpoint.
 const PATH: &str = "/v1/traces";
 
 /// `http://HOST:PORT` of a collector.
@@ -50,14 +50,14 @@ pub struct Endpoint {
     path: String,
 }
 
-/// A URL that no collector is at.
+/// An invalid collector URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Another scheme.
+    /// A scheme other than http.
     #[error("`{0}` does not start with http://")]
     Scheme(String),
-    /// A host without its port, or what is none.
-    #[error("`{0}` has no HOST:PORT")]
+    /// A missing host or port.
+    #[error("expected http://HOST:PORT, found `{0}`")]
     Host(String),
 }
 
@@ -92,11 +92,11 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Starts the export, and returns the layer that feeds it. Of a million traces, `rate` are taken.
+/// Starts the exporter, and returns the layer that feeds it. `rate` traces per million are sampled.
 ///
 /// # Errors
 ///
-/// There is no thread for it.
+/// The exporter thread does not start.
 pub fn layer<S>(endpoint: Endpoint, rate: u32) -> std::io::Result<impl Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'s> LookupSpan<'s>,
@@ -118,16 +118,16 @@ where
     Ok(layer.with_filter(filter_fn(ours)))
 }
 
-/// Keeps the facts of spans beside them, and hands them over when they end.
+/// Collects span data in the extensions of spans, and queues it when they close.
 struct SpanLayer {
     queue: SyncSender<Finished>,
     rate: u32,
     ids: AtomicU64,
-    /// Told by the thread, since a layer must not log.
+    /// Logged by the exporter thread, since a layer must not log.
     dropped: Arc<AtomicU64>,
 }
 
-/// The facts of a span that has not ended.
+/// The data of an open span.
 #[derive(Debug)]
 struct Open {
     trace: u128,
@@ -138,7 +138,7 @@ struct Open {
     attributes: Vec<(&'static str, Attribute)>,
 }
 
-/// A span that ended.
+/// A closed span.
 #[derive(Debug)]
 struct Finished {
     name: &'static str,
@@ -154,7 +154,7 @@ enum Attribute {
 }
 
 impl SpanLayer {
-    /// A number that is not zero, different each time: splitmix64 over a counter that starts at random.
+    /// A unique nonzero number: splitmix64 over a counter with a random start.
     fn number(&self) -> u64 {
         let mut mixed = self.ids.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -162,7 +162,7 @@ impl SpanLayer {
         (mixed ^ (mixed >> 31)).max(1)
     }
 
-    /// A span without a parent here: of the trace that its client is in, or of a new one.
+    /// A root span: in the client's trace, or in a new one.
     fn root(&self, attributes: &[(&'static str, Attribute)]) -> (u128, Option<u64>, bool) {
         let sent = attributes.iter().find_map(|(name, value)| match value {
             Attribute::Text(text) if *name == "traceparent" => traceparent(text),
@@ -270,7 +270,7 @@ impl Visit for Values {
     }
 }
 
-/// The beginning of a text.
+/// A prefix of a text.
 fn bounded(text: &str) -> String {
     let mut end = text.len().min(MAX_VALUE);
     while !text.is_char_boundary(end) {
@@ -279,7 +279,7 @@ fn bounded(text: &str) -> String {
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-/// The trace, the span and the sampling of `00-TRACE-SPAN-FLAGS`.
+/// The trace id, span id and sampling flag of `00-TRACE-SPAN-FLAGS`.
 ///
 /// UPSTREAM: W3C Trace Context, 3.2
 fn traceparent(text: &str) -> Option<(u128, u64, bool)> {
@@ -299,7 +299,7 @@ fn traceparent(text: &str) -> Option<(u128, u64, bool)> {
     Some((trace, parent, flags & 1 == 1))
 }
 
-/// Sends spans until nobody makes more.
+/// Exports spans until the queue is closed.
 fn export(endpoint: &Endpoint, spans: &Receiver<Finished>, dropped: &AtomicU64) {
     let mut failures = 0_u64;
     while let Ok(first) = spans.recv() {
@@ -313,28 +313,28 @@ fn export(endpoint: &Endpoint, spans: &Receiver<Finished>, dropped: &AtomicU64) 
         }
         let dropped = dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            tracing::warn!(dropped, "spans were dropped, the collector is too slow");
+            tracing::warn!(dropped, "spans dropped, queue full");
         }
         match send(endpoint, &message(&batch)) {
             Ok(()) => failures = 0,
             Err(error) => {
                 failures += 1;
                 if failures.is_power_of_two() {
-                    tracing::warn!(%endpoint, %error, failures, "spans were not exported");
+                    tracing::warn!(%endpoint, %error, failures, "span export failed");
                 }
             }
         }
     }
 }
 
-/// An export that failed.
+/// A failed export.
 #[derive(Debug, thiserror::Error)]
 enum ExportError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    #[error("the name has no address")]
+    #[error("name resolution returned no address")]
     NoAddress,
-    #[error("the answer is `{0}`")]
+    #[error("collector responded `{0}`")]
     Refused(String),
 }
 
@@ -361,7 +361,7 @@ fn send(endpoint: &Endpoint, body: &str) -> Result<(), ExportError> {
     }
 }
 
-/// An ExportTraceServiceRequest. Numbers of 64 bits are texts, and ids hexadecimal.
+/// An ExportTraceServiceRequest. 64-bit numbers are strings, and ids are hexadecimal.
 fn message(batch: &[Finished]) -> String {
     let text = |key: &str, value: &str| json!({"key": key, "value": {"stringValue": value}});
     let spans: Vec<Value> = batch.iter().map(span).collect();
@@ -409,7 +409,7 @@ fn now() -> u128 {
     since.unwrap_or_default().as_nanos()
 }
 
-/// The start of the counter behind ids: different in every process.
+/// The start of the id counter, different in every process.
 fn seed() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(std::process::id())

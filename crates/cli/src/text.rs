@@ -1,18 +1,18 @@
-//! Texts that people wrote, and places in them.
+//! Source texts and positions in them.
 
 use lockgate_api::document::Span;
 
-/// A text with a name, and where its lines start.
+/// A named text with its line index.
 #[derive(Debug)]
 pub struct Source {
-    /// The path as it was given, or `<stdin>`.
+    /// The path as given, or `<stdin>`.
     pub name: String,
     /// The text.
     pub text: String,
     line_starts: Vec<u32>,
 }
 
-/// A place for people: both count from 1, columns in characters.
+/// A line and column for display: both count from 1, columns in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// The line.

@@ -1,11 +1,11 @@
-//! The differences between two versions of an object, and who made those that are left.
+//! The differences between two versions of an object, and the writers of the remaining fields.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Deeper than this, values are compared as a whole.
 const MAX_DEPTH: usize = 64;
-/// The most differences that are told of one step.
+/// The maximum number of reported differences per step.
 const MAX_CHANGES: usize = 1_000;
 
 /// One difference.
@@ -138,7 +138,7 @@ fn within(path: &mut String, key: &str, act: impl FnOnce(&mut String)) {
     path.truncate(length);
 }
 
-/// Who set what, as of the newest change.
+/// The last writer of each field.
 #[derive(Debug, Default)]
 pub(crate) struct Blame(Vec<(String, Value)>);
 

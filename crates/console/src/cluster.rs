@@ -1,4 +1,4 @@
-//! What the console asks the API server it belongs to.
+//! The console's interface to its API server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

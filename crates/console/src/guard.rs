@@ -1,4 +1,4 @@
-//! Who gets in: the right host, the right page, a known user who may.
+//! Access control: host, origin, user and permissions.
 //!
 //! A browser sends credentials with every request of every page. So there are none that it would send by
 //! itself: the page reads its token from the fragment of the URL, which is never sent, and puts it into the
@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The path under which roles grant the console: `nonResourceURLs: ["/console/*"]`.
 const PREFIX: &str = "/console";
-/// The user of the token that is made at start.
+/// The user of the startup token.
 const USER: &str = "lockgate:console";
 /// Its group, which may do everything.
 const MASTERS: &str = "system:masters";
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// A token nobody can guess. None when the system has no randomness.
+    /// A random token. `None` without an entropy source.
     #[must_use]
     pub fn generate() -> Option<Self> {
         let mut bytes = [0; 32];
@@ -65,12 +65,12 @@ impl Token {
 pub(crate) enum Refused {
     /// The name in the URL is not ours: a page of that name may be attacking this server.
     Host,
-    /// A page of another origin asks.
+    /// A cross-origin request.
     Origin,
 }
 
-/// Checks where a request comes from. Pages may ask by address or as `localhost`, since anybody may own
-/// any other name and let it point here.
+/// Checks the origin of a request. Hosts must be IP addresses or `localhost`, since any other name can be made to
+/// resolve here.
 pub(crate) fn check_origin(head: &Parts, is_secure: bool) -> Result<(), Refused> {
     let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
     let host = match head.uri.authority() {
@@ -132,7 +132,7 @@ impl<'r> Rights<'r> {
         self.asks(&verb, AccessObject::Path(&path))
     }
 
-    /// The user may see the objects of requests, whatever they are: it may do everything.
+    /// The user may see all objects: it has full permissions.
     pub(crate) fn may_see_objects(&self) -> bool {
         let everything = AccessObject::Resource {
             group: "*",

@@ -27,7 +27,7 @@ mod statistics;
 
 mod recorder;
 
-// What the page asks for.
+// The endpoints of the page.
 pub mod cluster;
 
 mod guard;

@@ -38,7 +38,7 @@ pub(crate) struct Question {
     pub(crate) final_object: bool,
 }
 
-/// What the cluster knows about a question.
+/// The cluster state for a question.
 pub(crate) struct Surroundings {
     pub(crate) authorizer: Arc<dyn Authorizer>,
     /// The namespace of the request as it is now.

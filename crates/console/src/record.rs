@@ -56,7 +56,7 @@ impl Record {
     }
 }
 
-/// The record for those who may use the console and not see objects, and for those that are too large.
+/// The record without objects, for users without full permissions, and for large requests.
 pub(crate) fn without_objects(mut detail: Value) -> Value {
     for name in ["object", "oldObject", "finalObject", "options", "blame"] {
         if let Some(members) = detail.as_object_mut() {
@@ -133,7 +133,7 @@ fn summary(number: u64, time: u64, request: &Request, trace: &Trace, detail: &Va
     })
 }
 
-/// Returns true if a webhook could not be called, whatever followed from it.
+/// Returns true if a webhook call failed, with any effect.
 fn is_failed(trace: &Trace) -> bool {
     let mut calls = trace.calls();
     calls.any(|(.., call)| {
@@ -451,7 +451,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Goes on to the object that a webhook or policy left.
+    /// Continues with the object after a webhook or policy.
     fn follow(
         &self,
         current: &mut Option<Object>,

@@ -1,7 +1,7 @@
 //! Takes traces from the engine and keeps the newest, within a number and a size.
 //!
-//! The engine's clients wait while it is told of a trace, so that is handed over and nothing else. A
-//! thread of its own makes records of traces. When it cannot keep up, requests are counted and not kept.
+//! The engine's requests wait while the recorder receives a trace, so it only queues it. A dedicated thread converts
+//! traces to records. When the queue is full, requests are counted and dropped.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +52,7 @@ pub struct Recorder {
     kept: Arc<Kept>,
 }
 
-/// What is kept.
+/// The kept records and the statistics.
 #[derive(Debug)]
 pub(crate) struct Kept {
     limits: Limits,
@@ -111,7 +111,7 @@ impl Recorder {
 }
 
 impl Kept {
-    /// Makes records until there is nobody left to observe.
+    /// Converts traces until all senders are dropped.
     fn keep_all(&self, receiver: &Receiver<Observed>) {
         let mut number = 0;
         while let Ok(observed) = receiver.recv() {
@@ -168,7 +168,7 @@ impl Kept {
         *self.ring() = Ring::default();
     }
 
-    /// The number of the oldest record that is kept; of the next if there is none.
+    /// The number of the oldest kept record; the next number if there is none.
     pub(crate) fn oldest(&self) -> u64 {
         let ring = self.ring();
         let next = *self.newest.borrow() + 1;
@@ -180,7 +180,7 @@ impl Kept {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Tells of the number of the newest record.
+    /// Publishes the number of the latest record.
     pub(crate) fn newest(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }

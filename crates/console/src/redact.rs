@@ -1,10 +1,10 @@
-//! What is never kept: the data of Secrets, and tokens that are submitted for review.
+//! Redaction: the data of Secrets, and tokens submitted for review.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The text that stands for a value that is not kept.
+/// The placeholder of redacted values.
 pub(crate) const REDACTED: &str = "(redacted)";
 
 /// The annotation in which `kubectl apply` keeps the whole object.

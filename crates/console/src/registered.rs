@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, Resource};
 use crate::recorder::Kept;
 use crate::statistics::Subject;
 
-/// The most objects of one resource that are looked at.
+/// The maximum number of objects read per resource.
 const MAX_OBJECTS: usize = 5_000;
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -23,7 +23,7 @@ const VALIDATING_WEBHOOKS: Resource = (GROUP, "v1", "validatingwebhookconfigurat
 const MUTATING_POLICIES: Resource = (GROUP, "v1", "mutatingadmissionpolicies");
 const VALIDATING_POLICIES: Resource = (GROUP, "v1", "validatingadmissionpolicies");
 
-/// What is read together with them, for rules about Services, namespaces and what is behind them.
+/// The related resources, for rules about Services, namespaces and backends.
 const AROUND: [Resource; 8] = [
     (GROUP, "v1", "mutatingadmissionpolicybindings"),
     (GROUP, "v1", "validatingadmissionpolicybindings"),

@@ -98,7 +98,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 type Response = http::Response<Body>;
 
-/// What a console is served with.
+/// The settings of a console.
 pub struct Serving {
     /// The requests.
     pub recorder: Arc<Recorder>,
@@ -192,7 +192,7 @@ struct Console {
     linting: Mutex<()>,
 }
 
-/// An answer that is not what was asked for.
+/// An error response.
 struct Failure(StatusCode, String);
 
 impl Failure {
@@ -443,7 +443,7 @@ fn forgotten() -> Failure {
 }
 
 fn not_found() -> Failure {
-    Failure::new(StatusCode::NOT_FOUND, "there is no such page")
+    Failure::new(StatusCode::NOT_FOUND, "page not found")
 }
 
 fn not_allowed() -> Failure {

@@ -1,4 +1,4 @@
-//! What webhooks and policies did so far: calls, refusals, failures, time.
+//! Statistics of webhooks and policies: calls, rejections, failures, latency.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use lockgate_admission::configuration::FailurePolicy;
 use lockgate_admission::trace::{CallOutcome, Enforcement, Step, Trace};
 use serde_json::{Value, json};
 
-/// The most webhooks and policies that are counted. Those that came first stay.
+/// The maximum number of counted webhooks and policies; later ones are not counted.
 const MAX_SUBJECTS: usize = 4_096;
 /// Buckets of time: the first ends at 50 µs, each other at twice the time.
 const BUCKETS: usize = 24;
 const FIRST_BUCKET: f64 = 0.05;
-/// So many of the last outcomes decide about health.
+/// The number of latest outcomes that determine the health.
 const RECENT: u32 = 32;
 
 /// A webhook or a policy.
@@ -152,7 +152,7 @@ impl Counts {
         self.last_time = time;
     }
 
-    /// The end of the bucket below which so many of the calls are.
+    /// The upper bound of the bucket that contains the quantile.
     fn quantile(&self, part: f64) -> Option<f64> {
         if self.calls == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! What is described, and what that costs.
+//! The described types, and the cost of descriptions.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,7 +1,6 @@
 //! Notices that files of some directories change.
 //!
-//! Systems and file systems differ in what they tell, so this is only ever a hint: whoever uses it
-//! looks at the files now and then anyway.
+//! Systems and file systems differ in their events, so an event is only a hint: users also poll the files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,14 +19,14 @@ pub use notify::Error;
 pub struct FileWatch {
     directories: Arc<BTreeSet<PathBuf>>,
     heard: Arc<Heard>,
-    /// Tells, for as long as it is kept.
+    /// Sends events until dropped.
     watcher: Option<RecommendedWatcher>,
 }
 
 #[derive(Debug, Default)]
 struct Heard {
     changed: Notify,
-    /// `true` if a directory itself is gone, or events stopped.
+    /// `true` if a directory itself was removed, or events stopped.
     lost: AtomicBool,
 }
 

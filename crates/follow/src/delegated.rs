@@ -20,11 +20,11 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::server::{Failure, Server};
 
-/// Where the main server says how clients are authenticated.
+/// The path of the main server's authentication configuration.
 const PUBLISHED: &str =
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 
-/// How long an answer of the main server is believed.
+/// The time for which decisions of the main server are cached.
 ///
 /// UPSTREAM: apiserver pkg/server/options (ten seconds for each)
 const FRESH: Duration = Duration::from_secs(10);
@@ -32,10 +32,10 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Answers that are kept.
 const MAX_KEPT: usize = 4096;
 
-/// Tokens that are longer are nobody's.
+/// The maximum token length.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// Who a request is from, and whether they may, as the main API server says.
+/// Delegated authentication and authorization by the main API server.
 pub struct Delegated {
     server: Arc<Server>,
     published: ArcSwapOption<Published>,
@@ -43,7 +43,7 @@ pub struct Delegated {
     permissions: Mutex<Kept<(bool, String)>>,
 }
 
-/// What a client proves by its connection and its headers.
+/// The identity of a client: its certificate and headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'r> {
     /// The certificates it showed, unverified, its own first.
@@ -52,7 +52,7 @@ pub struct Identity<'r> {
     pub headers: &'r HeaderMap,
 }
 
-/// What a user wants to do.
+/// The requested permission.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Permission<'r> {
     /// The verb, such as `create`.
@@ -77,18 +77,18 @@ pub struct Permission<'r> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DelegatedError {
-    /// 401: nobody known.
+    /// 401: authentication failed.
     #[error("Unauthorized")]
     Unauthorized,
     /// 403: the user may not.
     #[error("{0}")]
     Forbidden(String),
-    /// 500: the main server cannot be asked. Nobody gets through meanwhile.
-    #[error("the API server cannot be asked: {0}")]
+    /// 500: the main server is unavailable. Requests are rejected meanwhile.
+    #[error("the API server is unavailable: {0}")]
     Unknown(Failure),
 }
 
-/// How the main server says that clients are authenticated.
+/// The published authentication configuration of the main server.
 struct Published {
     front_proxies: Option<Arc<dyn ClientCertVerifier>>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
@@ -100,7 +100,7 @@ struct Published {
 }
 
 impl Delegated {
-    /// Asks this server. Nobody is known before the first [`refresh`](Self::refresh).
+    /// Uses this main server. All requests are unauthenticated before the first [`refresh`](Self::refresh).
     #[must_use]
     pub fn new(server: Arc<Server>) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl Delegated {
     ///
     /// # Errors
     ///
-    /// The main server does not say. What it said before stays.
+    /// The main server does not publish it. The previous value is kept.
     pub async fn refresh(&self) -> Result<(), Failure> {
         let (code, object) = self.server.exchange(PUBLISHED, None).await?;
         if code != 200 {
@@ -136,10 +136,11 @@ impl Delegated {
     ///
     /// # Errors
     ///
-    /// Nobody, or the main server cannot be asked.
+    /// Authentication fails, or the main server is unavailable.
     pub async fn authenticate(&self, identity: Identity<'_>) -> Result<UserInfo, DelegatedError> {
         let published = self.published.load_full();
-        let published = published.ok_or_else(|| DelegatedError::Unknown("not asked yet".into()))?;
+        let published =
+            published.ok_or_else(|| DelegatedError::Unknown("not synced yet".into()))?;
         if let Some(user) = published.by_certificate(identity)? {
             return Ok(user);
         }
@@ -172,7 +173,7 @@ impl Delegated {
     ///
     /// # Errors
     ///
-    /// They may not, or the main server cannot be asked.
+    /// Access is denied, or the main server is unavailable.
     pub async fn authorize(
         &self,
         user: &UserInfo,

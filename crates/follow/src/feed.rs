@@ -1,4 +1,4 @@
-//! Keeps the webhook configurations and namespaces of an engine as those of the main API server are.
+//! Watches the webhook configurations and namespaces of the main API server for an engine.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use crate::server::{Failure, Server};
 const MAX_LIST_BYTES: usize = 256 * 1024 * 1024;
 const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// How long to wait before asking again, at first and at most.
+/// The initial and the maximum backoff.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// An engine, and what keeps it up to date.
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Feed {
 }
 
 impl Feed {
-    /// An engine that knows nothing yet; requests wait until it does.
+    /// An empty engine; requests wait until it is synced.
     ///
     /// # Errors
     ///
@@ -82,8 +82,7 @@ impl Feed {
         );
     }
 
-    /// Lists and then watches one collection, and begins anew when the server no longer knows what
-    /// happened since.
+    /// Lists and then watches one collection, and relists when the watch expires.
     async fn follow(&self, path: &str, sink: &dyn Sink, report: &(impl Fn(&str) + Sync)) {
         let mut version = None;
         let mut pause = PAUSE.0;
@@ -148,7 +147,7 @@ impl Feed {
             progress: false,
         };
         let mut lines = Lines::new(response.into_body());
-        // A watch that breaks off goes on from the last event.
+        // An interrupted watch resumes from the last event.
         while let Ok(Some(line)) = lines.next().await {
             let event = json::parse(&line).map_err(|error| error.to_string())?;
             let event = event.root();
@@ -158,7 +157,7 @@ impl Feed {
                 "ADDED" | "MODIFIED" => sink.put(object)?,
                 "DELETED" => sink.remove(name(object)),
                 "BOOKMARK" => {}
-                // The server no longer knows what happened since: all begins anew.
+                // The watch expired: relist.
                 "ERROR" => return Ok(expired),
                 other => return Err(format!("an event of type `{other}`").into()),
             }
@@ -170,7 +169,7 @@ impl Feed {
     }
 }
 
-/// How far a collection is known.
+/// The state of a followed collection.
 struct Step {
     /// The version to watch from; none to list again.
     version: Option<String>,
@@ -178,7 +177,7 @@ struct Step {
     progress: bool,
 }
 
-/// Where objects of a collection go.
+/// The receiver of a collection's objects.
 trait Sink: Sync {
     fn replace(&self, all: &[Value<'_>]) -> Result<(), Failure>;
     fn put(&self, object: Value<'_>) -> Result<(), Failure>;

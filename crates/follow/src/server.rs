@@ -20,16 +20,16 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Anything that keeps the main server from being asked, or understood.
+/// An error of a request to the main server.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// The largest answer that is read whole.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
-/// How long an answer that is read whole may take.
+/// The timeout of a complete response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the main API server is, and who we are there.
+/// The main API server: its address and our credentials.
 pub struct Server {
     host: String,
     port: u16,
@@ -117,7 +117,7 @@ impl Server {
         let bytes_of = |of: Value<'_>, member: &str| -> Result<Option<Vec<u8>>, Failure> {
             if let Some(data) = text_of(of, &format!("{member}-data")) {
                 return Ok(Some(
-                    base64::decode(&data).map_err(|_| "data that is no base64")?,
+                    base64::decode(&data).map_err(|_| "invalid base64 data")?,
                 ));
             }
             let path = text_of(of, member);
@@ -134,7 +134,7 @@ impl Server {
         Self::with_certificate(&url, &authority, token, certificate)
     }
 
-    /// Asks on a connection of its own, which ends with the answer.
+    /// Sends a request on a separate connection, which is closed after the response.
     ///
     /// # Errors
     ///

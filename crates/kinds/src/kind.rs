@@ -89,7 +89,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
         SUBDOMAIN_NAMES
     }
 
-    /// How the kind's own validation looks at finalizers.
+    /// The kind's own validation of finalizers.
     fn finalizers(&self) -> Finalizers {
         Finalizers::Qualified
     }
@@ -189,8 +189,8 @@ pub trait Kind: fmt::Debug + Send + Sync {
         false
     }
 
-    /// The fields that an endpoint resets, as paths of members: whoever sends them does not own them.
-    /// Those of a status that is no subresource are not asked for.
+    /// The fields that an endpoint resets, as paths of fields: field managers do not own them.
+    /// Not called for a status that is not a subresource.
     ///
     /// UPSTREAM: the strategies' GetResetFields. That of the endpoints for ephemeral containers and
     /// resizing is not used.
@@ -288,7 +288,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
         )
     }
 
-    /// How objects are deleted.
+    /// The deletion behaviour.
     fn deletion(&self) -> Deletion {
         Deletion::default()
     }
@@ -302,7 +302,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
     fn begin_deletion(&self, _value: &mut Value, _context: &Context<'_>) {}
 }
 
-/// How a kind's own validation looks at `metadata.finalizers`.
+/// A kind's own validation of `metadata.finalizers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finalizers {
     /// Names without a domain must be those that Kubernetes knows.
@@ -320,7 +320,7 @@ pub enum NewStatus {
     Sent,
 }
 
-/// How objects of a kind are deleted.
+/// The deletion behaviour of a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deletion {

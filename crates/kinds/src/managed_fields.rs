@@ -1,4 +1,4 @@
-//! Who owns which fields of an object: `metadata.managedFields` and server-side apply.
+//! Field management: `metadata.managedFields` and server-side apply.
 //!
 //! Every write goes through a [`FieldManager`]: [`update`](FieldManager::update) for those that
 //! create, replace or patch an object, [`apply`](FieldManager::apply) for those that say which fields
@@ -80,8 +80,8 @@ pub use owners::ManagedFieldsError;
 pub use scale::ScalePaths;
 pub use shape::Shape;
 
-/// How deep objects with owners can be. Upstream has no limit of its own and reads 10,000 levels;
-/// objects that people write have fewer than 100.
+/// The maximum depth of objects with managed fields. Upstream has no separate limit and accepts 10,000 levels; real
+/// objects have fewer than 100.
 pub const MAX_DEPTH: usize = 300;
 
 /// Lists of owners are this much deeper than the objects they are in.

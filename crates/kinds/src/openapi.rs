@@ -53,7 +53,7 @@ pub struct Part<'s> {
     pub verbs: Vec<&'s str>,
 }
 
-/// Where a schema comes from.
+/// The source of a schema.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'s> {
     /// The tables.
@@ -145,7 +145,7 @@ fn group_version_kind([group, version, kind]: [&str; 3]) -> Value {
     json!({"group": group, "version": version, "kind": kind})
 }
 
-/// Where a schema is found in its document.
+/// The reference to a schema in its document.
 fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }

@@ -24,7 +24,7 @@ use crate::typed::{Field, Form, Type};
 
 use format::{go_type, go_verb_s, go_verb_v};
 
-/// How deep two objects are merged into each other.
+/// The maximum depth of a merge.
 pub const MAX_DEPTH: usize = 256;
 
 const DIRECTIVE: &str = "$patch";
@@ -42,11 +42,11 @@ type Object = Map<String, Value>;
 pub struct PatchError {
     /// The text, in upstream's words.
     pub message: String,
-    /// How the server answers.
+    /// The class of the error response.
     pub class: PatchErrorClass,
 }
 
-/// How the server answers a patch that cannot be applied.
+/// The class of the error response to an invalid patch.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/patch.go (interpretStrategicMergePatchError).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

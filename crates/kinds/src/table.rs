@@ -88,7 +88,7 @@ pub enum Headers {
     Omitted,
 }
 
-/// How a table is made.
+/// Options of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'o> {
     /// The part of their objects that rows carry.

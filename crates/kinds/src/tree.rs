@@ -6,8 +6,8 @@ use serde_json::{Number, Value};
 use lockgate_api::document;
 use lockgate_api::document::Kind;
 
-/// How deep an object of a built-in kind may nest what it keeps as it is. Whoever holds such an object
-/// may then clone, compare, write and drop it with the means of `serde_json`, which recurse.
+/// The maximum depth of free-form fields in built-in kinds. Such objects can then be cloned, compared, written and
+/// dropped with `serde_json`, which recurses.
 ///
 /// Upstream stops at ten thousand levels.
 pub const MAX_DEPTH: usize = 500;

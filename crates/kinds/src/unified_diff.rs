@@ -72,7 +72,7 @@ fn range(start: usize, end: usize) -> String {
     }
 }
 
-/// Where the lines of `new` stand, without those that are so frequent that they say nothing.
+/// The positions of the lines of `new`, without very frequent lines.
 fn places<'l>(new: &[&'l str]) -> HashMap<&'l str, Vec<usize>> {
     let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, line) in new.iter().enumerate() {

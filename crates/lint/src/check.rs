@@ -6,18 +6,18 @@ use crate::rules::RULES;
 use crate::set::Set;
 use crate::suppression::Suppressions;
 
-/// What to check for.
+/// Options of a check.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The profile, which sets the severities.
     pub profile: Profile,
-    /// What to leave out.
+    /// Suppressed findings.
     pub suppressions: Suppressions,
-    /// Seconds since 1970, for certificates that expire; those do not when it is 0.
+    /// Seconds since 1970, to check the expiry of certificates; 0 disables that check.
     pub now: i64,
 }
 
-/// Runs every rule that the profile has. The findings are in the order of the objects, then of rules.
+/// Runs every rule of the profile. Findings are sorted by object, then by rule.
 #[must_use]
 pub fn check(set: &Set, options: &Options) -> Vec<Finding> {
     let context = Context {

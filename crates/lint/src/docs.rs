@@ -47,7 +47,7 @@ pub fn section(rule: &Rule) -> String {
         .map(|fix| format!("`--fix` {fix}.\n\n"))
         .unwrap_or_default();
     let needs = match captured {
-        Some(_) => "Needs `--capture`. ",
+        Some(_) => "Requires `--capture`. ",
         None => "",
     };
     let example = |manifests: &str, lines: Option<&str>| {

@@ -1,4 +1,4 @@
-//! Severities, and how a profile chooses them.
+//! Severities and profiles.
 
 use serde::Serialize;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Good to know.
+    /// Informational.
     Note,
-    /// Accepted by the API, and likely to hurt.
+    /// Accepted by the API, and a likely problem.
     Warning,
-    /// Rejected by the API, or certain to hurt.
+    /// Rejected by the API, or a certain problem.
     Error,
 }
 
@@ -35,7 +35,7 @@ impl Severity {
     }
 }
 
-/// How bad one finding is among those of its rule.
+/// The severity of a finding relative to its rule's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grade {
     /// One severity below the rule's.
@@ -46,15 +46,15 @@ pub enum Grade {
     Higher,
 }
 
-/// The goal that decides where rules disagree.
+/// The goal that sets the severities of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Profile {
-    /// Neither goal is preferred.
+    /// No preference.
     #[default]
     Balanced,
-    /// The cluster keeps working when webhooks do not.
+    /// The cluster keeps working when webhooks fail.
     Availability,
-    /// Nothing passes unchecked.
+    /// No request bypasses a check.
     Security,
 }
 

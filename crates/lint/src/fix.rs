@@ -1,25 +1,25 @@
-//! Changes that answer a finding without changing what a webhook is for.
+//! Fixes that remove a finding without changing the purpose of a webhook.
 //!
-//! A fix is made on the object here; whoever has the text writes the same into it.
+//! A fix is applied to the object here; the owner of the source text applies the same edit to it.
 
 use serde_json::{Map, Value as Json, json};
 
 use crate::matching::NAME_LABEL;
 
-/// A change of a configuration.
+/// A change to a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fix {
-    /// A field gets a value.
+    /// Sets a field.
     Set {
         /// The index of the webhook.
         webhook: usize,
-        /// The field of the webhook, as in `namespaceSelector.matchExpressions[0].key`.
+        /// The field of the webhook, such as `namespaceSelector.matchExpressions[0].key`.
         field: String,
         /// The value, a scalar.
         value: Json,
     },
-    /// Namespaces are excluded by name.
+    /// Excludes namespaces by name.
     Exclude {
         /// The index of the webhook.
         webhook: usize,
@@ -28,17 +28,17 @@ pub enum Fix {
     },
 }
 
-/// A place where an [`Exclude`](Fix::Exclude) is written.
+/// The edit that makes an [`Exclude`](Fix::Exclude).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exclusion {
-    /// The values of the requirement at this index get further ones.
+    /// Append to the values of the requirement at this index.
     Values(usize),
-    /// The requirements get another.
+    /// Append a requirement.
     Requirement,
-    /// The selector gets requirements.
+    /// Add requirements to the selector.
     Requirements,
-    /// The webhook gets a selector.
+    /// Add a selector to the webhook.
     Selector,
 }
 
@@ -51,7 +51,7 @@ impl Fix {
         }
     }
 
-    /// Changes the object. Returns false, and changes nothing, if it is not of the expected shape.
+    /// Changes the object. Returns false, and changes nothing, if the object does not have the expected shape.
     pub fn apply(&self, object: &mut Json) -> bool {
         let index = self.webhook();
         let Some(hook) = object
@@ -68,7 +68,7 @@ impl Fix {
 }
 
 impl Exclusion {
-    /// The place for a webhook; nothing if its selector is not of the expected shape.
+    /// The edit for a webhook; `None` if its selector does not have the expected shape.
     #[must_use]
     pub fn of(webhook: &Json) -> Option<Self> {
         let selector = match webhook.get("namespaceSelector") {
@@ -137,7 +137,7 @@ fn exclude(hook: &mut Json, namespaces: &[String]) -> bool {
     true
 }
 
-/// Sets a field that exists, or a member of the webhook itself.
+/// Sets an existing field, or a top-level field of the webhook.
 fn set(hook: &mut Json, field: &str, value: &Json) -> bool {
     let pointer = format!("/{}", field.replace(['.', '['], "/").replace(']', ""));
     if let Some(place) = hook.pointer_mut(&pointer) {

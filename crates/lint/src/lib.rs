@@ -1,15 +1,15 @@
 //! Risk and availability rules for webhook configurations and admission policies.
 //!
 //! An API server accepts a webhook that matches everything, fails closed and may take 30 s. The rules
-//! here say what such a configuration does to a cluster. They see a whole [`Set`] at once: how long
-//! one request can take is a property of all webhooks together.
+//! report the effect of such a configuration on a cluster. They check a whole [`Set`] at once: the maximum
+//! latency of a request depends on all webhooks.
 //!
 //! ```text
 //!   documents ──► Set (hooks, policies, other manifests) ──► rules ──► Finding (rule, place, message)
 //! ```
 //!
-//! Rules about the answers of webhooks look at captured calls, as [`traffic`]. There is no I/O and no clock:
-//! the time comes with the [`Options`].
+//! Rules about the responses of webhooks use captured calls, see [`traffic`]. There is no I/O and no clock:
+//! [`Options`] has the time.
 
 #![warn(missing_docs)]
 #![doc = include_str!("../README.md")]

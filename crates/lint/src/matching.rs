@@ -1,4 +1,4 @@
-//! Matching without a server: rules, selectors and conditions against a request that could come.
+//! Matching without a server: rules, selectors and conditions against sample requests.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::resource::{self, Resource};
 
-/// The label the server puts on every namespace: its name.
+/// The name label that the server sets on every namespace.
 pub(crate) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Labels of an object.
@@ -74,16 +74,16 @@ impl Operations {
     }
 }
 
-/// Who sends a request.
+/// The user of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sender {
-    /// A controller of kube-system, as for the pods of a Deployment.
+    /// A controller in kube-system, as for the Pods of a Deployment.
     Controller,
     /// A kubelet.
     Kubelet,
 }
 
-/// A request that could come.
+/// A sample request.
 #[derive(Debug, Clone)]
 pub(crate) struct Target<'t> {
     pub(crate) operation: Operation,
@@ -92,7 +92,7 @@ pub(crate) struct Target<'t> {
     pub(crate) resource: &'t str,
     pub(crate) subresource: &'t str,
     pub(crate) kind: &'t str,
-    /// The namespace with its labels; none for what is cluster-scoped.
+    /// The namespace with its labels; `None` for cluster-scoped objects.
     pub(crate) namespace: Option<(&'t str, &'t Labels)>,
     /// The object's labels.
     pub(crate) labels: &'t Labels,
@@ -184,8 +184,8 @@ impl<'t> Target<'t> {
         }
     }
 
-    /// Returns false if the conditions exclude the request for certain. What cannot be evaluated here
-    /// may match there.
+    /// Returns false if the conditions definitely exclude the request. A condition that cannot be evaluated here
+    /// may match on a server.
     pub(crate) fn passes(&self, conditions: &MatchConditions) -> bool {
         if conditions.is_empty() {
             return true;
@@ -231,7 +231,7 @@ pub(crate) fn covers_scope(rule: &Rule, namespaced: bool) -> bool {
     }
 }
 
-/// The operations of a rule on a resource; none when it is not covered.
+/// The operations of a rule on a resource; empty if the rule does not cover it.
 pub(crate) fn operations_on(
     rule: &Rule,
     group: &str,
@@ -254,7 +254,7 @@ pub(crate) fn operations_on(
     }
 }
 
-/// The groups and plurals a rule names without wildcards, subresources left out.
+/// The groups and plurals named by a rule, without wildcards and subresources.
 pub(crate) fn named(rule: &Rule) -> impl Iterator<Item = (&str, &str)> {
     let groups = rule
         .api_groups

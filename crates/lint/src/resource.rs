@@ -1,10 +1,10 @@
-//! The resources every cluster serves, as far as rules of webhooks name them.
+//! Built-in resources.
 
 /// A built-in resource.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     pub(crate) group: &'static str,
-    /// The served versions, the preferred first.
+    /// The served versions, the preferred version first.
     pub(crate) versions: &'static [&'static str],
     pub(crate) plural: &'static str,
     pub(crate) kind: &'static str,

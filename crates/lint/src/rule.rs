@@ -1,4 +1,4 @@
-//! Rules and what they find.
+//! Rules and findings.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use crate::set::{Hook, Set};
 
 /// A rule of the catalogue.
 pub struct Rule {
-    /// The identifier, as in `W001`.
+    /// The identifier, such as `W001`.
     pub id: &'static str,
-    /// A few words.
+    /// The title.
     pub title: &'static str,
-    /// What goes wrong in a cluster, and when.
+    /// The problem in a cluster.
     pub summary: &'static str,
-    /// What to do.
+    /// The remedy.
     pub advice: &'static str,
     /// Manifests with a finding of this rule.
     pub bad: &'static str,
-    /// The same without.
+    /// The same manifests without the finding.
     pub good: &'static str,
-    /// Calls that the examples are about, where the rule looks at calls.
+    /// Captured calls for the examples, if the rule uses them.
     pub captured: Option<Captured>,
-    /// The change that `--fix` makes, if it makes one.
+    /// The change made by `--fix`, if any.
     pub fix: Option<&'static str>,
     /// The severities.
     pub levels: Levels,
@@ -36,7 +36,7 @@ pub struct Captured {
     pub bad: &'static str,
     /// Captured with the good manifests.
     pub good: &'static str,
-    /// How often each request was captured.
+    /// The number of captures of each request.
     pub times: usize,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// What a rule says about one place.
+/// A finding of a rule at one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The rule.
@@ -67,15 +67,15 @@ pub struct Finding {
     pub object: usize,
     /// The webhook's name, if it is about one.
     pub webhook: Option<String>,
-    /// The field, as in `webhooks[0].timeoutSeconds`.
+    /// The field, such as `webhooks[0].timeoutSeconds`.
     pub path: String,
-    /// What is wrong.
+    /// The message.
     pub message: String,
-    /// A change that answers it, where one is safe.
+    /// A safe fix, if any.
     pub fix: Option<Fix>,
 }
 
-/// What rules look at.
+/// The input of rules.
 #[derive(Debug)]
 pub(crate) struct Context<'c> {
     pub(crate) set: &'c Set,
@@ -83,18 +83,18 @@ pub(crate) struct Context<'c> {
     pub(crate) now: i64,
 }
 
-/// Takes the findings of one rule.
+/// Collects the findings of one rule.
 #[derive(Debug)]
 pub(crate) struct Reporter<'r> {
     pub(crate) rule: &'static Rule,
     pub(crate) profile: Profile,
     pub(crate) findings: &'r mut Vec<Finding>,
-    /// The fix of the next finding.
+    /// The fix for the next finding.
     pub(crate) fix: Option<Fix>,
 }
 
 impl Reporter<'_> {
-    /// Gives the next finding a fix.
+    /// Sets the fix for the next finding.
     pub(crate) fn fixing(&mut self, fix: Fix) -> &mut Self {
         self.fix = Some(fix);
         self

@@ -1,4 +1,4 @@
-//! The catalogue, one family of rules to a file.
+//! The rule catalogue, one family per file.
 
 mod access;
 mod address;
@@ -71,7 +71,7 @@ pub static RULES: &[&Rule] = &[
     &custom::W048,
 ];
 
-/// The rule of an identifier, in either case.
+/// The rule with an identifier, case-insensitive.
 #[must_use]
 pub fn find(id: &str) -> Option<&'static Rule> {
     RULES

@@ -1,4 +1,4 @@
-//! Everything that is linted together.
+//! The set of objects to lint.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,22 +23,22 @@ use crate::matching::{
 use crate::resource::{BUILTIN, Resource};
 use crate::traffic::{Call, Exchange};
 
-/// The annotation that names rules to leave out for an object, as in `W001,W004`, or `*`.
+/// The annotation with the rules to ignore for an object, such as `W001,W004`, or `*`.
 pub const IGNORE_ANNOTATION: &str = "lint.lockgate.dev/ignore";
 
-/// A text that cannot be linted.
+/// An error while adding to a set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetError {
     /// The text is not YAML.
-    #[error("line is not YAML: {}", .0.message)]
+    #[error("invalid YAML: {}", .0.message)]
     Syntax(SyntaxError),
     /// A value has a type that the API cannot decode.
     #[error("cannot decode: {}", .0.message)]
     Decode(DecodeError),
 }
 
-/// Webhook configurations, policies, bindings and the manifests around them.
+/// Webhook configurations, policies, bindings and related manifests.
 #[derive(Debug, Default)]
 pub struct Set {
     objects: Vec<ObjectInfo>,
@@ -76,7 +76,7 @@ impl Manifest {
     }
 }
 
-/// A webhook, compiled as far as linting goes.
+/// A webhook, compiled for linting.
 #[derive(Debug)]
 pub(crate) struct Hook {
     /// The object of its configuration.
@@ -87,10 +87,10 @@ pub(crate) struct Hook {
     pub(crate) version: Version,
     /// The webhook with the defaults of its version.
     pub(crate) webhook: Webhook,
-    /// Nobody wrote `timeoutSeconds`.
+    /// True if `timeoutSeconds` is not set.
     pub(crate) timeout_is_default: bool,
     pub(crate) conditions: MatchConditions,
-    /// The built-in resources its rules cover, subresources left out.
+    /// The built-in resources its rules cover, without subresources.
     pub(crate) builtin: Vec<(&'static Resource, Operations)>,
     namespaces: Option<Selector>,
     objects: Option<Selector>,
@@ -136,7 +136,7 @@ impl Set {
         })
     }
 
-    /// Adds a configuration as it was written, without defaults.
+    /// Adds a configuration without defaults applied.
     pub fn add_configuration(&mut self, mut written: Configuration, version: Version) -> usize {
         let object = self.object(written.kind.name(), &written.metadata);
         let default_timeouts: Vec<bool> = written
@@ -184,7 +184,7 @@ impl Set {
         object
     }
 
-    /// Adds an object of another kind. Kinds that no rule reads are counted only.
+    /// Adds an object of another kind. Kinds that no rule uses are only counted.
     pub fn add_manifest(&mut self, value: Value<'_>) -> usize {
         let text = |value: Option<Value<'_>>, name: &str| {
             let value = value.and_then(|value| value.get(name));
@@ -203,7 +203,7 @@ impl Set {
             name: name.clone(),
             annotations: Labels::new(),
         });
-        // What is not JSON, like a number out of range, has nothing to say to a rule.
+        // Values that JSON cannot represent, like a number out of range, are irrelevant to rules.
         let json: Json = serde_json::from_str(&value.to_json()).unwrap_or_default();
         if group.is_empty() && kind == "Namespace" {
             let mut labels = labels_at(&json, "/metadata/labels");
@@ -233,7 +233,7 @@ impl Set {
         calls.map(|(_, calls)| calls.len()).sum()
     }
 
-    /// The captured calls of each webhook, in order; webhooks without one are left out.
+    /// The captured calls of each webhook with calls, in order.
     pub(crate) fn calls(&self) -> Vec<(&Hook, Vec<(&Exchange, &Call)>)> {
         let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
         let mut calls: Vec<(&Hook, Vec<(&Exchange, &Call)>)> = Vec::new();
@@ -257,7 +257,7 @@ impl Set {
         calls
     }
 
-    /// The call may be of the webhook of this name and number.
+    /// Returns true if the call may belong to the webhook with this name and index.
     fn is_of(&self, call: &Call, at: usize) -> bool {
         let hook = self.hooks.get(at);
         let configuration = hook.and_then(|hook| self.info(hook.object));
@@ -286,7 +286,7 @@ impl Set {
             .unwrap_or_default()
     }
 
-    /// The labels of a namespace: those of its manifest, or its name alone.
+    /// The labels of a namespace: from its manifest, or the name label alone.
     pub(crate) fn namespace_labels(&self, name: &str) -> Labels {
         self.namespaces
             .get(name)
@@ -294,7 +294,7 @@ impl Set {
             .unwrap_or_else(|| Labels::from([(NAME_LABEL.to_owned(), name.to_owned())]))
     }
 
-    /// The manifest of a namespace is in the set.
+    /// Returns true if the set has the manifest of a namespace.
     pub(crate) fn knows_namespace(&self, name: &str) -> bool {
         self.namespaces.contains_key(name)
     }
@@ -376,7 +376,7 @@ impl Hook {
         self.webhook.rules.as_deref().unwrap_or_default()
     }
 
-    /// The path of a field, as in `webhooks[0].timeoutSeconds`.
+    /// The path of a field, such as `webhooks[0].timeoutSeconds`.
     pub(crate) fn path(&self, field: &str) -> String {
         match field {
             "" => format!("webhooks[{}]", self.index),
@@ -407,7 +407,7 @@ impl Hook {
         Some((&service.namespace, &service.name))
     }
 
-    /// Nothing narrows its rules down.
+    /// Returns true if it has neither selectors nor match conditions.
     pub(crate) fn is_unscoped(&self) -> bool {
         let is_empty =
             |selector: Option<&LabelSelector>| selector.is_none_or(LabelSelector::is_empty);
@@ -420,7 +420,7 @@ impl Hook {
         self.webhook.match_policy.as_deref() != Some("Exact")
     }
 
-    /// The operations its rules have for a resource; none when they do not cover it.
+    /// The operations of its rules on a resource; empty if they do not cover it.
     pub(crate) fn operations(&self, group: &str, resource: &str, sub: &str) -> Operations {
         self.rules()
             .iter()
@@ -428,7 +428,7 @@ impl Hook {
             .fold(Operations::default(), Operations::with)
     }
 
-    /// The operations its rules have for a built-in resource.
+    /// The operations of its rules on a built-in resource.
     pub(crate) fn builtin_operations(&self, resource: &'static Resource) -> Operations {
         self.builtin
             .iter()
@@ -437,12 +437,12 @@ impl Hook {
             .unwrap_or_default()
     }
 
-    /// Some rule can be about a group that every cluster serves.
+    /// Returns true if a rule can cover a built-in group.
     pub(crate) fn reaches_builtin_groups(&self) -> bool {
         self.rules().iter().any(reaches_builtin_group)
     }
 
-    /// Rules, selectors and conditions let the request through to the webhook. A selector that does
+    /// Returns true if rules, selectors and conditions match the request. A selector that does
     /// not compile matches nothing: the API rejects it.
     pub(crate) fn matches(&self, target: &Target<'_>) -> bool {
         let version = [target.version];
@@ -461,20 +461,20 @@ impl Hook {
         by_rules && self.selects(target)
     }
 
-    /// The conditions say the same in every namespace and for every object.
+    /// Returns true if the conditions do not depend on the namespace or the object.
     pub(crate) fn has_fixed_conditions(&self) -> bool {
-        // Texts by which an expression may look at either; a false alarm costs time alone.
+        // Identifiers through which an expression may read either; a false positive only costs time.
         let looks = ["bject", "namespace", ".name", ".?", "request["];
         let mut conditions = self.webhook.match_conditions.iter().flatten();
         !conditions.any(|one| looks.iter().any(|text| one.expression.contains(text)))
     }
 
-    /// The same without the rules.
+    /// The same, without the rules.
     pub(crate) fn selects(&self, target: &Target<'_>) -> bool {
         self.selects_labels(target) && target.passes(&self.conditions)
     }
 
-    /// The selectors alone.
+    /// The same, with the selectors only.
     pub(crate) fn selects_labels(&self, target: &Target<'_>) -> bool {
         let (Some(namespaces), Some(objects)) = (&self.namespaces, &self.objects) else {
             return false;
@@ -485,7 +485,7 @@ impl Hook {
             && objects.matches(target.labels)
     }
 
-    /// Any of the rule's operations on a built-in resource reaches the webhook.
+    /// Returns true if any of the rules' operations on a built-in resource matches the webhook.
     pub(crate) fn reaches(
         &self,
         resource: &'static Resource,
@@ -522,7 +522,7 @@ fn builtin_resources(webhook: &Webhook) -> Vec<(&'static Resource, Operations)> 
         .collect()
 }
 
-/// The map of texts at a pointer.
+/// The string map at a pointer.
 pub(crate) fn labels_at(json: &Json, pointer: &str) -> Labels {
     let members = json.pointer(pointer).and_then(Json::as_object);
     members

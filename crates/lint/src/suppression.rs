@@ -1,12 +1,12 @@
-//! Findings that somebody has looked at and accepted.
+//! Suppression of accepted findings.
 
 use crate::rule::Finding;
 use crate::rules::find;
 use crate::set::{IGNORE_ANNOTATION, Set};
 
-/// The rules to leave out: everywhere, or for one object.
+/// The rules to ignore: everywhere, or for one object.
 ///
-/// The annotation [`IGNORE_ANNOTATION`] of an object leaves rules out as well.
+/// The annotation [`IGNORE_ANNOTATION`] of an object ignores rules too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Suppressions {
     everywhere: Vec<String>,
@@ -14,20 +14,20 @@ pub struct Suppressions {
     objects: Vec<(String, String)>,
 }
 
-/// A suppression that cannot be read.
+/// An invalid suppression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuppressionError {
     /// There is no such rule.
     #[error("unknown rule `{0}`")]
     UnknownRule(String),
-    /// The line has more than a rule and an object.
+    /// The line has extra words.
     #[error("expected `RULE` or `RULE KIND/NAME`, found `{0}`")]
     Line(String),
 }
 
 impl Suppressions {
-    /// Leaves a rule out everywhere.
+    /// Ignores a rule everywhere.
     ///
     /// # Errors
     ///

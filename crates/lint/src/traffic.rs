@@ -1,6 +1,6 @@
-//! Captured requests and the webhook calls they made, as rules look at them.
+//! Captured requests and their webhook calls, as input of rules.
 //!
-//! Whoever reads a capture makes [`Exchange`]s of it: patches are applied there, and mutated objects validated.
+//! The reader of a capture builds [`Exchange`]s: it applies patches and validates mutated objects.
 
 use serde_json::Value as Json;
 
@@ -21,7 +21,7 @@ pub struct Exchange {
     pub name: String,
     /// The user.
     pub username: String,
-    /// The object is the result of mutations that was sent once more.
+    /// True if the object is a mutation result that was sent again.
     pub again: bool,
     /// The calls, in order.
     pub calls: Vec<Call>,
@@ -42,13 +42,13 @@ pub struct Call {
     pub operations: Vec<PatchOperation>,
     /// The fields that its patch changed.
     pub changes: Vec<Change>,
-    /// Validation errors of the object that it did not have before this call.
+    /// Validation errors of the object introduced by this call.
     pub invalid: Vec<String>,
-    /// Unknown fields of the object that are gone after this call.
+    /// Unknown fields of the object dropped by this call.
     pub dropped: Vec<String>,
-    /// A digest of the object it was called with.
+    /// A digest of the object in the request.
     pub before: u64,
-    /// A digest of the object it left.
+    /// A digest of the resulting object.
     pub after: u64,
 }
 
@@ -71,9 +71,9 @@ pub struct PatchOperation {
     pub op: String,
     /// A JSON pointer.
     pub path: String,
-    /// The value, where it has one.
+    /// The value, if any.
     pub value: Option<Json>,
-    /// The kind of value that the patched object had there.
+    /// The kind of value at that path before the patch.
     pub replaced: Replaced,
 }
 
@@ -91,28 +91,28 @@ pub enum Replaced {
     Map,
 }
 
-/// A field that a patch changed.
+/// A field changed by a patch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// The field, as in `spec.containers[0].image`.
+    /// The field, such as `spec.containers[0].image`.
     pub path: String,
     /// The change.
     pub kind: ChangeKind,
 }
 
-/// A change of a field.
+/// A change to a field.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChangeKind {
-    /// It has this value.
+    /// It was set to this value.
     Set(Json),
-    /// It is a list that got these items and kept its own.
+    /// These items were appended to the list.
     Added(Vec<Json>),
-    /// It is gone.
+    /// It was removed.
     Removed,
 }
 
 impl Exchange {
-    /// The request in a few words, as in `CREATE pods shop/web`.
+    /// A short form of the request, such as `CREATE pods shop/web`.
     #[must_use]
     pub fn title(&self) -> String {
         let subresource = match self.subresource.as_str() {
@@ -129,7 +129,7 @@ impl Exchange {
 }
 
 impl Call {
-    /// The webhook neither changed, denied nor failed the request.
+    /// Returns true if the webhook neither changed, denied nor failed the request.
     pub(crate) fn did_nothing(&self) -> bool {
         self.outcome == Outcome::Allowed && self.operations.is_empty()
     }

@@ -22,7 +22,7 @@ pub(crate) struct Activity {
     head: Duration,
     /// On HTTP/2 bytes come that are no request.
     has_heads: bool,
-    /// `true` if nothing was asked yet.
+    /// True before the first request.
     fresh: AtomicBool,
     /// Requests on which the server works.
     working: AtomicUsize,
@@ -46,23 +46,23 @@ impl Activity {
             until: AtomicU64::new(0),
             is_idle,
         };
-        // Whoever shakes hands has something to say.
+        // A handshake counts as activity.
         activity.wait(activity.head);
         activity
     }
 
-    /// How often a connection is to be looked at.
+    /// The interval of idle checks.
     pub(crate) fn tick(&self) -> Duration {
         let shortest = self.idle.min(self.head) / 4;
         shortest.clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
-    /// Gives a connection that said nothing yet no more than this time for its first request.
+    /// Sets the timeout of the first request on a silent connection.
     pub(crate) fn hurry(&self, time: Duration) {
         self.wait(time.min(self.head));
     }
 
-    /// Returns `true` if nothing was asked yet.
+    /// Returns `true` before the first request.
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh.load(Ordering::Acquire)
     }
@@ -148,8 +148,8 @@ impl Drop for Busy {
     }
 }
 
-/// The body of an answer. Whose turn it is follows from how it is asked for: after a piece it is the
-/// client's, who must make room for the next one; else it is the server's.
+/// The body of a response. The turn depends on polling: after a chunk it is the client's, which must free the window;
+/// otherwise it is the server's.
 #[derive(Debug)]
 pub(crate) struct Answer<B> {
     body: B,
@@ -203,7 +203,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
 /// of the large ones that are under way has its turn, and there may be a hundred.
 const TURN: usize = 32 << 10;
 
-/// What a connection has left of its turn before others on its thread come.
+/// The remaining budget of a connection before it yields to others on its thread.
 #[derive(Debug)]
 struct Turn(usize);
 
@@ -218,7 +218,7 @@ impl Turn {
         Poll::Pending
     }
 
-    /// Takes note of what was read or written. Whoever waits for more begins a new turn.
+    /// Records read or written bytes. Waiting for more starts a new turn.
     fn spend<T>(&mut self, polled: &Poll<std::io::Result<T>>, bytes: impl FnOnce(&T) -> usize) {
         match polled {
             Poll::Ready(Ok(done)) => self.0 = self.0.saturating_sub(bytes(done)),
@@ -315,7 +315,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes whatever is written, at once.
+    /// Accepts all writes immediately.
     struct Sink;
 
     impl AsyncWrite for Sink {

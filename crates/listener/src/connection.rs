@@ -18,11 +18,10 @@ use crate::limits::Limits;
 use crate::places::Place;
 use crate::service::{Connected, Handshake, Phase, Service};
 
-/// How long a connection that was taken at the last moment has for its first request.
-/// UPSTREAM: Go net/http (closeIdleConns)
+/// The time a connection accepted during shutdown has for its first request. UPSTREAM: Go net/http (closeIdleConns)
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// How much of an answer is buffered for a client that does not read it, for each stream.
+/// The maximum buffered response bytes per stream for a client that does not read.
 const SEND_BYTES: usize = 64 << 10;
 
 /// A connection and all it needs.
@@ -85,7 +84,7 @@ where
             let phase = phase.clone();
             async move {
                 let mut response = service.answer(peer, request).await;
-                // Whoever keeps connections to a server that goes away finds another one this way.
+                // Clients that reuse connections to a stopping server thus connect to another one.
                 if !is_http2 && *phase.borrow() != Phase::Serving {
                     let close = http::HeaderValue::from_static("close");
                     response
@@ -110,7 +109,7 @@ where
         } else {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                // Its clock also runs while nothing is asked: ours tells the two apart.
+                // The library's timeout also runs while idle: ours distinguishes the two states.
                 .header_read_timeout(None)
                 .max_header_size(header_bytes)
                 .max_buf_size(header_bytes.max(SEND_BYTES))
@@ -138,8 +137,7 @@ where
     {
         let mut connection = pin!(connection);
         let mut phase = self.phase.clone();
-        // HTTP/2 has a word for going away, which is said as soon as that is known; on HTTP/1 each
-        // answer says it.
+        // HTTP/2 sends GOAWAY immediately; on HTTP/1 each response has `Connection: close`.
         let born = *phase.borrow_and_update();
         let is_over = move |now: Phase| match is_http2 {
             true => now != born || now == Phase::Closing,
@@ -152,12 +150,12 @@ where
             tokio::select! {
                 ended = connection.as_mut() => return ended,
                 () = self.place.lost() => {
-                    tracing::debug!(address = %self.address, "connection closed for another peer");
+                    tracing::debug!(address = %self.address, "idle connection closed at the connection limit");
                     return Ok(());
                 }
                 _ = phase.wait_for(|phase| is_over(*phase)), if !closing => {
                     closing = true;
-                    // Whoever has just come in has a question: it is heard, and its answer closes.
+                    // A new connection has a pending request: it is served, and the response closes the connection.
                     if is_http2 || !activity.is_fresh() {
                         close(connection.as_mut());
                     } else {

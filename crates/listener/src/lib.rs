@@ -7,12 +7,11 @@
 //!                                       reading of answers have a time each
 //! ```
 //!
-//! Whoever is connected must say something: the head of a request within a time, another request
-//! before the connection is idle for too long, and an answer must be read. There are so many places,
-//! and when there are no more, the peer that has most of them loses its oldest idle connection:
-//! nobody is shut out by another.
+//! Connections have timeouts for the request head, for the next request and for reading a response. Their number is
+//! limited. At the limit, the peer with the most connections loses its oldest idle one, so that one peer cannot exclude
+//! others.
 //!
-//! Knows nothing of what is asked and answered: that is for the [`Service`].
+//! Independent of requests and responses, which the [`Service`] handles.
 //!
 //! ```no_run
 //! use std::convert::Infallible;
@@ -79,8 +78,8 @@ use places::Places;
 /// others need time to end.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until the phase is [`Phase::Closing`], or whoever sets it is gone; then waits for what is
-/// under way, no longer than `drain`.
+/// Serves until the phase is [`Phase::Closing`], or its sender is dropped; then waits for requests in progress, no
+/// longer than `drain`.
 pub async fn serve<S, H>(
     listener: TcpListener,
     service: Arc<S>,
@@ -104,13 +103,13 @@ pub async fn serve<S, H>(
         let (socket, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
         let Some(place) = places.take(address.ip()) else {
-            // At once, rather than after a time: whoever calls can decide sooner.
+            // Closed immediately, so that the client can react sooner.
             tracing::debug!(%address, "connection limit reached");
             service.refused();
             continue;

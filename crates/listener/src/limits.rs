@@ -1,11 +1,11 @@
-//! How much connections may take, and for how long they are waited for.
+//! Limits and timeouts of connections.
 
 use std::time::Duration;
 
 /// The limits of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// How many connections there may be.
+    /// The maximum number of connections.
     pub connections: usize,
     /// Time for a handshake.
     pub handshake: Duration,
@@ -20,7 +20,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// How many descriptors the process may have open, as far as the system tells.
+    /// The open file limit of the process, if known.
     #[must_use]
     pub fn open_files() -> Option<usize> {
         let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
@@ -37,8 +37,8 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(30),
             idle: Duration::from_secs(180),
-            // Go reads 1 MiB. Half a head is held for whoever sends it, and a thousand clients may
-            // send one; proxies in front of an API server let through half of this.
+            // Go reads 1 MiB. Half a head is buffered per client, and a thousand clients may send one; proxies in
+            // front of an API server allow half of this.
             header_bytes: 128 << 10,
             // UPSTREAM: apiserver pkg/server/secure_serving.go
             streams: 250,

@@ -1,4 +1,4 @@
-//! How many connections there are, and whose.
+//! The connection count per peer.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -46,10 +46,9 @@ impl Places {
         }
     }
 
-    /// A place for a connection of a peer. When there is none, one is made: the peer with the most
-    /// connections loses the one of its idle ones that it has had longest. If none of them is idle, the
-    /// newcomer loses one of its own, or if it has much less, the other its newest. None if there is
-    /// nothing to be taken away.
+    /// Reserves a slot for a peer's connection. At the limit, one is freed: the peer with the most connections loses
+    /// its oldest idle one. If none is idle, the new peer loses one of its own, or if it has much fewer, the other
+    /// peer its newest. `None` if no connection can be closed.
     pub(crate) fn take(&self, address: IpAddr) -> Option<Place> {
         let peer = peer(address);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +74,7 @@ impl Places {
     }
 }
 
-/// The peer behind an address: whoever has one address of IPv6 has the 64 bits after the network too.
+/// The peer of an address: an owner of one IPv6 address owns its /64 network.
 fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -159,7 +158,7 @@ mod tests {
         assert_eq!(crowd.len(), 4);
         let first = places.take(ip(2)).unwrap();
         crowd[0].lost().await;
-        // Those that are being answered stay, unless somebody else has none at all.
+        // Busy connections are kept, unless another peer has none at all.
         for place in &crowd {
             place.idle.store(false, Ordering::Release);
         }

@@ -1,4 +1,4 @@
-//! Those who answer, and those who make a connection of a socket.
+//! The traits of request handlers and of connection handshakes.
 
 use std::error::Error;
 use std::future::Future;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// How far a server is on its way out.
+/// The shutdown phase of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// It serves.
@@ -69,7 +69,7 @@ pub struct Connected<S, P> {
     pub stream: S,
     /// Its properties, for the service.
     pub peer: P,
-    /// Which protocol was agreed on.
+    /// True if HTTP/2 was negotiated.
     pub is_http2: bool,
 }
 

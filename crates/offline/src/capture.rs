@@ -37,7 +37,7 @@ pub struct Header {
     pub format: String,
     /// The version of the format.
     pub version: u32,
-    /// Where the requests come from: `serve`, `audit` or `webhook`.
+    /// The source of the requests: `serve`, `audit` or `webhook`.
     pub source: String,
 }
 
@@ -111,11 +111,11 @@ pub struct Capture {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// The first line is not that of a capture.
-    #[error("{0}: not a capture: the first line is no `{FORMAT}` header")]
+    /// The first line is not a capture header.
+    #[error("{0}: not a capture: the first line is not a `{FORMAT}` header")]
     NoHeader(String),
     /// The format is newer than this program.
-    #[error("{file}: version {version} of the format is not known; this program reads {VERSION}")]
+    #[error("{file}: unsupported capture format version {version}, expected {VERSION}")]
     Version {
         /// The file.
         file: String,
@@ -206,7 +206,7 @@ pub fn read(file: &str, text: &str) -> Result<Capture, CaptureError> {
     Ok(Capture { header, records })
 }
 
-/// Encodes a patch that somebody wrote as a list of operations.
+/// Encodes a patch given as a list of operations.
 fn encode_patch(response: &mut Value) {
     if let Some(patch) = response.get_mut("patch").filter(|patch| patch.is_array()) {
         *patch = lockgate_go::base64::encode(patch.to_string().as_bytes()).into();

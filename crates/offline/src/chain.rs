@@ -45,7 +45,7 @@ pub struct Run {
     pub admission: Admission,
     /// The decision.
     pub decision: Decision,
-    /// The object as mutating admission left it; for a deletion there is none.
+    /// The object after mutating admission; `None` for a deletion.
     pub object: Option<Value>,
 }
 
@@ -101,7 +101,7 @@ impl Chain {
         self.hooks.of(configuration, webhook)
     }
 
-    /// The namespaces that requests asked for and no manifest describes.
+    /// The namespaces of requests without a manifest.
     #[must_use]
     pub fn assumed_namespaces(&self) -> Vec<String> {
         self.lookup.assumed()

@@ -56,7 +56,7 @@ pub enum ClusterError {
     },
 }
 
-/// How strictly manifests are read.
+/// The strictness of reading manifests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Validation {
     /// As an API server reads what `kubectl apply` sends: unknown fields and invalid values are errors.
@@ -127,7 +127,7 @@ impl Cluster {
         validation: Validation,
     ) -> Result<(), ClusterError> {
         let is_definition = |it: &Manifest| it.text("kind") == "CustomResourceDefinition";
-        // Objects are read by their definitions, wherever these stand.
+        // CustomResourceDefinitions apply to objects before and after them.
         let (definitions, others): (Vec<Manifest>, Vec<Manifest>) =
             manifests.into_iter().partition(is_definition);
         for manifest in definitions.into_iter().chain(others) {
@@ -274,7 +274,7 @@ impl Cluster {
         let Manifest { value, .. } = &manifest;
         let (group, version) = manifest.group_version();
         let of = group_version_kind(group, version, manifest.text("kind"));
-        // What cannot be read as its kind is kept as it is: expressions may look at it all the same.
+        // Objects that cannot be decoded as their kind are kept untyped: expressions may still read them.
         let object = match self.kinds.read(value.clone(), &of) {
             Ok((object, _)) => object,
             Err(_) => value.clone(),
@@ -332,7 +332,7 @@ impl Cluster {
         self.object("v1", "Namespace", "", name)
     }
 
-    /// The namespaces and parameters, as the engine asks for them.
+    /// The engine's access to namespaces and parameters.
     #[must_use]
     pub fn lookup(&self) -> Lookup {
         let namespaces = self
@@ -412,7 +412,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// The namespaces that were asked for and no manifest describes.
+    /// The requested namespaces without a manifest.
     #[must_use]
     pub fn assumed(&self) -> Vec<String> {
         let assumed = self.assumed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -36,11 +36,11 @@ struct Covered {
 pub struct ExpressionCoverage {
     /// The policy or webhook.
     pub owner: String,
-    /// Where the expression stands.
+    /// The field path of the expression.
     pub field: String,
     /// The expression.
     pub expression: String,
-    /// How often it was evaluated.
+    /// The number of evaluations.
     pub evaluations: usize,
     /// The number of its parts.
     pub parts: usize,

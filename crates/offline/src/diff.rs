@@ -10,7 +10,7 @@ pub struct FieldChange {
     pub path: String,
     /// The value before; nothing if it was absent.
     pub before: Option<Value>,
-    /// The value after; nothing if it is gone.
+    /// The new value; `None` if removed.
     pub after: Option<Value>,
 }
 

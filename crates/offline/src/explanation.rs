@@ -32,7 +32,7 @@ use crate::hooks::Hook;
 /// Parts of an expression that are shown, at most.
 const MAX_PARTS: usize = 200;
 
-/// An explanation of what becomes of a request.
+/// The explanation of a request.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -100,7 +100,7 @@ pub struct Verdict {
     /// The message of a denial, as the client gets it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// How a denial came about.
+    /// The cause of a denial.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub cause: &'static str,
 }
@@ -123,7 +123,7 @@ pub struct StepExplanation {
     pub policies: Vec<PolicyExplanation>,
 }
 
-/// What becomes of a webhook.
+/// The explanation of a webhook.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HookExplanation {
@@ -131,9 +131,9 @@ pub struct HookExplanation {
     pub configuration: String,
     /// The webhook.
     pub webhook: String,
-    /// The word for what becomes of it.
+    /// The name of the verdict.
     pub verdict: HookVerdict,
-    /// The member that said no, for those that are not called.
+    /// The predicate that did not match, for uncalled hooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicate: Option<&'static str>,
     /// Why, in a sentence.
@@ -142,12 +142,12 @@ pub struct HookExplanation {
     /// The rule that matched, by its position.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<usize>,
-    /// The version and resource it is asked about, where that is not the one the client addressed.
+    /// The version and resource of its review, if they differ from the request's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub converted_to: Option<String>,
     /// `Fail` or `Ignore`.
     pub failure_policy: &'static str,
-    /// How long a call may take, in seconds.
+    /// The timeout of a call, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<i32>,
     /// Why a dry run of the request would be refused, if it would.
@@ -156,7 +156,7 @@ pub struct HookExplanation {
     /// The match conditions that were evaluated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ExpressionExplanation>,
-    /// True if nobody said what the webhook answers, so that it is assumed to allow.
+    /// True if no response was configured for the webhook, so that it is assumed to allow.
     pub assumed: bool,
     /// The patch of the webhook.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -166,7 +166,7 @@ pub struct HookExplanation {
     pub warnings: Vec<String>,
 }
 
-/// What becomes of a webhook, in a word.
+/// The verdict on a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HookVerdict {
@@ -188,7 +188,7 @@ pub enum HookVerdict {
     Denied,
     /// The call fails, and so does the request.
     Failed,
-    /// The call fails and the request goes on.
+    /// The call fails and the request continues.
     FailedOpen,
 }
 
@@ -224,7 +224,7 @@ impl HookVerdict {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExpressionExplanation {
-    /// Where it stands, as in `matchConditions[0]`.
+    /// The field path, such as `matchConditions[0]`.
     pub field: String,
     /// Its name, where it has one.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -249,7 +249,7 @@ pub struct ExpressionExplanation {
 pub struct PartExplanation {
     /// The text of the part.
     pub text: String,
-    /// How many parts are around it.
+    /// The nesting depth.
     pub depth: u32,
     /// Its value.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -261,13 +261,13 @@ pub struct PartExplanation {
     pub cost: u64,
 }
 
-/// What becomes of a policy.
+/// The explanation of a policy.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyExplanation {
     /// The policy.
     pub policy: String,
-    /// The word for what becomes of it.
+    /// The name of the verdict.
     pub verdict: PolicyVerdict,
     /// The member that said no.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -280,7 +280,7 @@ pub struct PolicyExplanation {
     pub bindings: Vec<BindingExplanation>,
 }
 
-/// What becomes of a policy, a binding or an evaluation, in a word.
+/// The verdict on a policy, binding or evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyVerdict {
@@ -302,7 +302,7 @@ pub enum PolicyVerdict {
     Allowed,
     /// A mutation changed the object.
     Mutated,
-    /// A validation does not hold, and the audit log is told.
+    /// A validation failed, with an audit annotation.
     Audited,
     /// A validation does not hold, and the client is warned.
     Warned,
@@ -334,13 +334,13 @@ impl PolicyVerdict {
     }
 }
 
-/// What becomes of a binding.
+/// The explanation of a binding.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingExplanation {
     /// The binding.
     pub binding: String,
-    /// The word for what becomes of it.
+    /// The name of the verdict.
     pub verdict: PolicyVerdict,
     /// The validation actions.
     pub actions: Vec<&'static str>,
@@ -362,7 +362,7 @@ pub struct EvaluationExplanation {
     /// The namespace and name of the parameter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub param: Option<String>,
-    /// The word for what becomes of it.
+    /// The name of the verdict.
     pub verdict: PolicyVerdict,
     /// The failures of expressions, and what followed from them.
     pub outcomes: Vec<OutcomeExplanation>,
@@ -378,7 +378,7 @@ pub struct EvaluationExplanation {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutcomeExplanation {
-    /// Where the expression stands.
+    /// The field path of the expression.
     pub field: String,
     /// `deny`, `warn`, `audit` or `allow`.
     pub enforcement: &'static str,
@@ -530,7 +530,7 @@ fn failure_policy(policy: FailurePolicy) -> &'static str {
     }
 }
 
-/// What becomes of a webhook, by its trace.
+/// The verdict on a webhook from its trace.
 #[must_use]
 pub fn hook_verdict(trace: &HookTrace) -> HookVerdict {
     if let Some(call) = &trace.call {
@@ -599,7 +599,7 @@ fn explain_hook(
         HookVerdict::Refused if told.reason.is_empty() => told.reason = broken(&trace.predicates),
         HookVerdict::NotReinvoked => {
             told.reason = String::from(if hook.reinvocable() {
-                "nothing changed the object since it was called"
+                "object unchanged since the last call"
             } else {
                 "reinvocationPolicy is Never"
             });
@@ -806,7 +806,7 @@ fn explain_binding(
     told
 }
 
-/// What becomes of an evaluation, by its trace.
+/// The verdict on an evaluation from its trace.
 #[must_use]
 pub fn evaluation_verdict(trace: &EvaluationTrace, failed: PolicyVerdict) -> PolicyVerdict {
     let conditions = trace.conditions.as_ref().map(|it| &it.verdict);

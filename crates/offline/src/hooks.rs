@@ -1,8 +1,7 @@
 //! Webhooks without a network: each answers as a script says, from a recording, or is called where it is.
 //!
-//! The engine calls through [`Caller`], which knows a webhook by its client configuration alone. So the
-//! webhooks of an offline chain are registered with addresses of this module, from which it tells them
-//! apart.
+//! The engine calls through [`Caller`], which identifies a webhook only by its client configuration. So the webhooks
+//! of an offline chain are registered with generated URLs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -38,7 +37,7 @@ pub struct Script {
     pub reason: Option<String>,
     /// A JSON patch.
     pub patch: Option<Vec<Value>>,
-    /// A merge patch, from which a JSON patch is made.
+    /// A merge patch, converted to a JSON patch.
     pub merge: Option<Value>,
     /// Warnings for the client.
     pub warnings: Vec<String>,
@@ -54,7 +53,7 @@ pub struct Script {
     pub recorded: Option<String>,
 }
 
-/// Answers a review, if it knows an answer.
+/// Responds to a review, if a response is configured.
 pub trait Answers: Send + Sync + fmt::Debug {
     /// The `response` of the answer to the `request` of a review.
     fn answer(&self, request: &Value) -> Option<Value>;
@@ -63,7 +62,7 @@ pub trait Answers: Send + Sync + fmt::Debug {
 /// The way a webhook answers.
 #[derive(Debug, Clone)]
 pub enum Hook {
-    /// It allows everything and changes nothing: nobody said what it does.
+    /// Allows every request unchanged: no response is configured.
     Assumed,
     /// It answers as written.
     Scripted(Box<Script>),
@@ -77,7 +76,7 @@ pub enum Hook {
 #[derive(Clone, Default)]
 pub struct Hooks {
     known: HashMap<String, Hook>,
-    /// What webhooks do that are not known by name; without it, they are assumed to allow.
+    /// The behaviour of webhooks that are not listed by name; without it, they are assumed to allow.
     others: Option<Hook>,
     live: Option<Arc<dyn Caller>>,
 }
@@ -99,7 +98,7 @@ impl Hooks {
         self
     }
 
-    /// Says what a webhook does; its name may be preceded by that of its configuration and a `/`.
+    /// Sets the response of a webhook; its name may be prefixed with its configuration and a `/`.
     pub fn set(&mut self, name: &str, hook: Hook) {
         self.known.insert(name.to_owned(), hook);
     }
@@ -122,7 +121,7 @@ impl Hooks {
         named.or(self.others.as_ref()).unwrap_or(&Hook::Assumed)
     }
 
-    /// The configuration with addresses that this module tells apart.
+    /// The configuration with generated URLs.
     #[must_use]
     pub fn addressed(&self, configuration: &Configuration) -> Configuration {
         let mut configuration = configuration.clone();

@@ -1,4 +1,4 @@
-//! The kinds of an offline cluster: the built-in ones, and those of the definitions among its manifests.
+//! The kinds of an offline cluster: the built-in ones, and those of its CustomResourceDefinitions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use serde_json::Value;
 
 use crate::manifest::split_api_version;
 
-/// Where objects of a kind live.
+/// The scope of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// In namespaces.
     Namespaced,
     /// In none.
     Cluster,
-    /// Nobody defined the kind.
+    /// The kind has no definition.
     Unknown,
 }
 
@@ -40,7 +40,7 @@ pub struct Known {
     pub resource: GroupVersionResource,
     /// The kind of its objects.
     pub kind: GroupVersionKind,
-    /// Where they live.
+    /// The scope.
     pub placement: Placement,
 }
 
@@ -109,7 +109,7 @@ impl OfflineKinds {
         }
     }
 
-    /// The resource of a kind. For one that nobody defined, the plural is guessed.
+    /// The resource of a kind. Without a definition, the plural is guessed.
     #[must_use]
     pub fn of_kind(&self, of: &GroupVersionKind) -> Known {
         let GroupVersionKind { group, version, .. } = of;
@@ -393,7 +393,7 @@ impl Kinds for OfflineKinds {
     fn complete(&self, value: &mut Value, of: &GroupVersionKind) -> Option<Unwritten> {
         self.apply_defaults(value, of);
         if let Shape::BuiltIn(ty) = self.shape(of) {
-            // Objects are not judged by the rules of their kind here.
+            // Kind-specific validation does not run here.
             let _left_out = ty.take_empties(value);
         }
         None

@@ -6,8 +6,8 @@
 //!   object, operation, user, or a review ─► Request ─► Chain::run ─► Run ─► explanation, test, replay
 //! ```
 //!
-//! `lockgate explain`, `lockgate test` and `lockgate replay` are made of it. There is no second matcher and
-//! no second evaluator: everything is read from the engine's trace.
+//! The base of `lockgate explain`, `lockgate test` and `lockgate replay`. There is no second matcher and no second
+//! evaluator: all results are derived from the engine's trace.
 //!
 //! ```
 //! use lockgate_offline::chain::{Chain, Tracing};

@@ -117,7 +117,7 @@ fn line_of(text: &str, offset: usize) -> usize {
 }
 
 impl Manifest {
-    /// A member that is a text; empty if there is none.
+    /// A string field; empty if absent.
     #[must_use]
     pub fn text(&self, member: &str) -> &str {
         self.value[member].as_str().unwrap_or_default()
@@ -138,7 +138,7 @@ impl Manifest {
         name.unwrap_or_default()
     }
 
-    /// The namespace; empty if there is none.
+    /// The namespace; empty if absent.
     #[must_use]
     pub fn namespace(&self) -> &str {
         let namespace = self.value["metadata"]["namespace"].as_str();

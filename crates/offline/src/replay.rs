@@ -20,7 +20,7 @@ use crate::kinds::OfflineKinds;
 use crate::manifest::Manifest;
 use crate::request::{RequestError, from_review};
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Result {
     /// True if it was allowed.
@@ -43,7 +43,7 @@ pub struct Changed {
     pub record: usize,
     /// The request in a few words.
     pub request: String,
-    /// What changed.
+    /// The changes.
     pub changes: Vec<Change>,
 }
 
@@ -82,7 +82,7 @@ pub enum Change {
     },
     /// There are other warnings.
     Warnings {
-        /// Warnings that are gone.
+        /// Warnings that no longer occur.
         removed: Vec<String>,
         /// Warnings that are new.
         added: Vec<String>,
@@ -107,11 +107,11 @@ pub enum Change {
 pub struct Report {
     /// The number of requests.
     pub requests: usize,
-    /// The number of those that were allowed and are denied now.
+    /// The number of requests that were allowed and are now denied.
     pub newly_denied: usize,
-    /// The number of those that were denied and are allowed now.
+    /// The number of requests that were denied and are now allowed.
     pub newly_allowed: usize,
-    /// The number of those whose resource is not served.
+    /// The number of requests whose resource is not served.
     pub not_served: usize,
     /// The requests whose outcome changed, in order.
     pub changed: Vec<Changed>,
@@ -155,13 +155,13 @@ impl From<&Run> for Result {
 #[derive(Debug)]
 pub struct Replay {
     chain: Chain,
-    /// The chain that outcomes are compared with; without it, those of the capture.
+    /// The chain to compare with; without it, the captured outcomes.
     baseline: Option<Chain>,
     kinds: Arc<OfflineKinds>,
     version: KubeVersion,
 }
 
-/// Answers that were recorded; a request that nobody recorded is allowed.
+/// Recorded responses; a request without one is allowed.
 #[derive(Debug)]
 struct OrAllowed(RecordedAnswers);
 
@@ -173,8 +173,8 @@ impl Answers for OrAllowed {
 }
 
 impl Replay {
-    /// Replays on a cluster, whose webhooks answer as the capture has it. Outcomes are compared with those
-    /// on the baseline, or with those of the capture.
+    /// Replays on a cluster, whose webhooks return their captured responses. Outcomes are compared with the
+    /// baseline's, or with the captured ones.
     #[must_use]
     pub fn on_cluster(cluster: &Cluster, baseline: Option<&Cluster>, capture: &Capture) -> Self {
         let chain = |cluster: &Cluster| Chain::new(cluster, recorded(cluster, capture));
@@ -277,7 +277,7 @@ impl Replay {
 }
 
 impl Replay {
-    /// A server that does not serve what the client asked for answers 404 before admission.
+    /// A server without the requested resource responds 404 before admission.
     fn not_served(&self, request: &Value) -> Option<Change> {
         let asked = ["requestResource", "resource"];
         let mut asked = asked.into_iter().map(|name| &request[name]);
@@ -306,7 +306,7 @@ fn recorded(cluster: &Cluster, capture: &Capture) -> Hooks {
 fn recorded_result(record: &Record) -> Option<Result> {
     let decision = record.decision.as_ref()?;
     let sent = record.request.get("object").filter(|it| it.is_object());
-    // An object that nobody recorded after mutation is only known to be as it was where calls tell so.
+    // Without a recorded mutated object, the object is known to be unchanged only if the calls show it.
     let object = record
         .mutated
         .as_ref()

@@ -28,14 +28,14 @@ pub const DEFAULT_USER: &str = "kubernetes-admin";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// There is nothing the request is about.
-    #[error("{0} needs an object")]
+    /// The request has no object.
+    #[error("{0} requires an object")]
     NoObject(&'static str),
     /// The object does not say what it is.
     #[error("the object has no {0}")]
     NoType(&'static str),
     /// The object is none of its kind.
-    #[error("the object is no {kind}: {error}")]
+    #[error("the object is not a valid {kind}: {error}")]
     Decode {
         /// The kind.
         kind: String,
@@ -60,7 +60,7 @@ pub struct Wanted {
     pub object: Option<Value>,
     /// The stored object.
     pub old_object: Option<Value>,
-    /// Who asks.
+    /// The requesting user.
     pub user: UserInfo,
     /// The namespace of the request.
     pub namespace: Option<String>,
@@ -68,7 +68,7 @@ pub struct Wanted {
     pub name: Option<String>,
     /// The subresource.
     pub subresource: String,
-    /// The kind of the object, where it is not that of the object.
+    /// The kind of the object, if it differs from the resource's.
     pub kind: Option<GroupVersionKind>,
     /// The resource, where it does not follow from the kind.
     pub resource: Option<GroupVersionResource>,
@@ -120,7 +120,7 @@ impl Wanted {
     ///
     /// # Errors
     ///
-    /// There is no object, or it is none of its kind.
+    /// No object, or an object of another kind.
     pub fn make(&self, kinds: &OfflineKinds) -> Result<Made, RequestError> {
         let operation = self
             .operation
@@ -157,7 +157,7 @@ impl Wanted {
                 known.resource.clone()
             }
         };
-        // A subresource speaks a kind of its own; what it is about is told by the resource.
+        // A subresource may have its own kind; the resource identifies the parent.
         let request_kind = match (&self.kind, self.subresource.as_str()) {
             (None, part) if !part.is_empty() => {
                 let own = kinds.of_subresource(&plural, part);
@@ -320,7 +320,7 @@ pub fn from_review(review: &Value, kinds: &OfflineKinds) -> Result<Request, Requ
     let request = match review.get("request") {
         Some(request) => request,
         None if review.get("operation").is_some() => review,
-        None => return Err(RequestError::Review("there is no `request`")),
+        None => return Err(RequestError::Review("missing `request`")),
     };
     if !request.is_object() {
         return Err(RequestError::Review("`request` is not an object"));
@@ -336,9 +336,9 @@ pub fn from_review(review: &Value, kinds: &OfflineKinds) -> Result<Request, Requ
         _ => [&request["object"], &request["oldObject"]]
             .into_iter()
             .find_map(|object| kind_of(object).ok())
-            .ok_or(RequestError::Review("there is no `kind`"))?,
+            .ok_or(RequestError::Review("missing `kind`"))?,
     };
-    // The client asked about these; webhooks may have been shown others.
+    // The requested ones; webhooks may have received converted ones.
     let asked_kind = match &request["requestKind"] {
         Value::Object(_) => read_kind(&request["requestKind"]),
         _ => shown_kind.clone(),

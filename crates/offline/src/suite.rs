@@ -32,7 +32,7 @@ use crate::hooks::Hooks;
 use crate::hooks::Script;
 use crate::request::{Wanted, from_review};
 
-/// The files of suites. What is read, and within which bounds, is up to whoever has the files.
+/// Access to the files of suites. The implementation decides which files are read, and their limits.
 pub trait Files {
     /// All files below the paths that tests are looked for in.
     fn all(&self) -> &[PathBuf];
@@ -134,15 +134,15 @@ pub struct Suites {
 /// The outcome of a case.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What is not as expected; empty if the case passed.
+    /// The differences from the expectation; empty if the case passed.
     pub failures: Vec<String>,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
-    /// The run, where a trace was asked for.
+    /// The run, if a trace was requested.
     pub run: Option<Run>,
 }
 
-/// Finds the cases among files, whatever layout they have.
+/// Finds the cases among files, in any layout.
 #[must_use]
 pub fn load(files: &dyn Files) -> Suites {
     let mut suites = Suites::default();
@@ -201,7 +201,7 @@ impl Case {
         };
         let request = match self.request() {
             Ok(request) => request,
-            Err(error) => return failed(format!("the request cannot be made: {error}")),
+            Err(error) => return failed(format!("cannot build the request: {error}")),
         };
         // Who changed which field is only traced in full.
         let needs_changes = !self.expect.blame.is_empty() || self.checks.preservation;

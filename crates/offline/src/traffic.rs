@@ -1,5 +1,4 @@
-//! Captured requests as the lint rules about webhook calls look at them: each patch applied, the changed fields
-//! named, the result validated.
+//! Captured requests as input of lint rules: patches applied, changed fields listed, results validated.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};

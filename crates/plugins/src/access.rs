@@ -16,7 +16,7 @@ pub(crate) struct Thing<'a> {
     pub(crate) name: &'a str,
 }
 
-/// Asks whether the user of a request may do something.
+/// Checks a permission of the requesting user.
 pub(crate) fn ask(
     authorizer: &Arc<dyn Authorizer>,
     request: &Request,

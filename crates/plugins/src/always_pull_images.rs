@@ -1,5 +1,5 @@
-//! `AlwaysPullImages`: images are pulled anew for every pod, so that nobody uses an image that
-//! somebody else had the credentials for.
+//! `AlwaysPullImages`: images are pulled for every Pod, so that a Pod cannot use an image that was pulled with the
+//! credentials of another.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/alwayspullimages/admission.go
 

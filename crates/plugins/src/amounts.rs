@@ -50,8 +50,8 @@ pub(crate) fn of_containers(pod: &Value, part: &str) -> Result<Amounts, Refusal>
     sum_of_containers(pod, |container, _| amounts(container, &["resources", part]))
 }
 
-/// The sum over the containers of a pod, of which those that were resized count with the most of what
-/// they ask for, have, and were promised.
+/// The sum over the containers of a Pod; resized containers count with the maximum of requested, actual and allocated
+/// resources.
 // UPSTREAM: component-helpers resource/helpers.go (AggregateContainerRequests, AggregateContainerLimits)
 pub(crate) fn of_resized_containers(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
     let is_infeasible = items(pod, &["status", "conditions"])
@@ -84,7 +84,7 @@ pub(crate) fn of_resized_containers(pod: &Value, part: &str) -> Result<Amounts, 
     })
 }
 
-/// `needs` is told whether the status of a container counts: it does not for init containers that end.
+/// `needs` receives true if the status of a container counts, which it does not for init containers that terminate.
 fn sum_of_containers(
     pod: &Value,
     needs: impl Fn(&Value, bool) -> Result<Amounts, Refusal>,

@@ -1,8 +1,8 @@
 //! The plugins that can be served as webhooks, by name.
 //!
-//! Left out are those that only the API server itself can run: `ResourceQuota` and
-//! `NamespaceAutoProvision` write, `NamespaceLifecycle` must see every request, `NodeRestriction`,
-//! `OwnerReferencesPermissionEnforcement` and the certificate plugins ask its authorizer.
+//! Plugins that only the API server can run are omitted: `ResourceQuota` and `NamespaceAutoProvision` write,
+//! `NamespaceLifecycle` must see every request, `NodeRestriction`, `OwnerReferencesPermissionEnforcement` and the
+//! certificate plugins use its authorizer.
 
 use std::sync::Arc;
 
@@ -263,10 +263,10 @@ pub const OFFERS: &[Offer] = &[
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MakeError {
-    /// There is no such plugin, or it cannot be served.
+    /// The plugin does not exist or cannot be served.
     #[error("plugin `{0}` is unknown or cannot be served as a webhook")]
     Unknown(String),
-    /// It reads objects of the cluster, and there is nothing to read them with.
+    /// The plugin reads objects of the cluster, and no cluster is set.
     #[error("plugin `{0}` reads objects from the cluster")]
     NoCluster(&'static str),
     /// Its configuration cannot be used.
@@ -278,7 +278,7 @@ pub enum MakeError {
 ///
 /// # Errors
 ///
-/// A name is unknown, a plugin needs a cluster and there is none, or a configuration is invalid.
+/// A name is unknown, a plugin needs a cluster and none is set, or a configuration is invalid.
 ///
 /// ```
 /// use lockgate_plugins::catalogue;
@@ -348,7 +348,7 @@ fn make_one(
     lookup: Option<&Arc<dyn Lookup>>,
     configuration: Configuration<'_>,
 ) -> Result<Option<Box<dyn ReadyMade>>, ConfigError> {
-    // Whoever reads was asked for a cluster already; the others never ask.
+    // Plugins that read objects were given a cluster; the others never read.
     let lookup = || -> Arc<dyn Lookup> {
         match lookup {
             Some(lookup) => Arc::clone(lookup),

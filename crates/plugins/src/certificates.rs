@@ -45,7 +45,7 @@ fn signer_of(object: &Value) -> &str {
     text_at(object, &["spec", "signerName"])
 }
 
-/// Lets those approve requests who may do so for their signer.
+/// Requires the permission to approve requests of the signer.
 #[derive(Debug, Clone)]
 pub struct CertificateApproval {
     authorizer: Arc<dyn Authorizer>,
@@ -90,7 +90,7 @@ impl Rules for CertificateApproval {
     }
 }
 
-/// Lets those put certificates into requests who may sign for their signer.
+/// Requires the permission to sign for the signer.
 #[derive(Debug, Clone)]
 pub struct CertificateSigning {
     authorizer: Arc<dyn Authorizer>,
@@ -179,7 +179,7 @@ impl Rules for CertificateSubjectRestriction {
     }
 }
 
-/// Lets those write trust bundles of a signer who may vouch for it.
+/// Requires the permission to attest for the signer.
 #[derive(Debug, Clone)]
 pub struct ClusterTrustBundleAttest {
     authorizer: Arc<dyn Authorizer>,

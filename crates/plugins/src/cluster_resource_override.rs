@@ -1,7 +1,7 @@
 //! `ClusterResourceOverride`: how much a node is overbooked is for the cluster to say.
 //!
-//! This is OpenShift's plugin. Memory limits stay; everything else follows from them. Limits that a
-//! limit range would fill in are filled in first, since everything follows from those.
+//! OpenShift's plugin. Memory limits are kept; everything else is derived from them. Defaults of LimitRanges are
+//! applied first, since everything is derived from limits.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::limit_ranger::LimitRanger;
 use crate::lookup::{Lookup, namespace};
 use crate::rules::{About, NEW_PODS, Refusal, Rules, Verdict};
 
-/// A namespace that wants none of it has another value here than `true`.
+/// A namespace opts out with a value other than `true`.
 const ENABLED: &str = "quota.openshift.io/cluster-resource-override-enabled";
 
 const MEBIBYTE: i64 = 1 << 20;
@@ -51,7 +51,7 @@ impl ClusterResourceOverride {
     ///
     /// # Errors
     ///
-    /// There is nothing to do, or a percentage makes no sense.
+    /// There is nothing to override, or a percentage is invalid.
     pub fn new(config: Configuration, lookup: impl Lookup) -> Result<Self, ConfigError> {
         let of_limits = [
             config.cpu_request_to_limit_percent,

@@ -34,8 +34,7 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
     serde_json::from_str(&json).map_err(|error| ConfigError(error.to_string()))
 }
 
-/// Members that an object of a configuration may have; those that are objects or lists of objects have
-/// members of their own.
+/// The allowed fields of a configuration object; fields that are objects or lists of objects have their own.
 pub(crate) struct Known(pub(crate) &'static [(&'static str, Option<&'static Self>)]);
 
 /// Reads a configuration that has a version and a kind, and nothing that is not known.

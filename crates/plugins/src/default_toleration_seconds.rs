@@ -14,9 +14,9 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// Adds tolerations for nodes that are not ready or not reachable, unless the pod has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultTolerationSeconds {
-    /// How long a pod stays on a node that is not ready.
+    /// The tolerationSeconds for nodes that are not ready.
     pub not_ready_seconds: i64,
-    /// How long a pod stays on a node that is not reachable.
+    /// The tolerationSeconds for unreachable nodes.
     pub unreachable_seconds: i64,
 }
 

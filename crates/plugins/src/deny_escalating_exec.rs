@@ -1,5 +1,4 @@
-//! `DenyEscalatingExec` and `DenyExecOnPrivileged`: nobody gets a shell in a pod that is close to its
-//! node.
+//! `DenyEscalatingExec` and `DenyExecOnPrivileged`: deny exec into Pods with host access.
 //!
 //! Both were removed from Kubernetes in 1.21.
 
@@ -16,17 +15,17 @@ use crate::rules::{About, Refusal, Rules, Verdict};
 
 const CONNECT: &[Operation] = &[Operation::Connect];
 
-/// Which pods are closed.
+/// The Pods to which exec is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Closed {
-    /// Those with a privileged container.
+    /// Pods with a privileged container.
     Privileged,
-    /// Also those in a namespace of the node.
+    /// Also Pods in a host namespace.
     Escalating,
 }
 
-/// Refuses connections into pods with a privileged container, and, unless it was made to look at
-/// these only, into pods that share the network, the processes or the memory of the node.
+/// Denies connections to Pods with a privileged container, and, unless configured for these only, to Pods that share
+/// the host's network, PID or IPC namespace.
 #[derive(Debug, Clone)]
 pub struct DenyEscalatingExec {
     closed: Closed,

@@ -20,7 +20,7 @@ use crate::lru::Lru;
 use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object};
 use crate::texts::aggregate;
 
-/// How many buckets a limit keeps unless it says otherwise.
+/// The default number of buckets per limit.
 const CACHE_SIZE: usize = 4096;
 
 /// The configuration file of upstream's plugin, `eventratelimit.admission.k8s.io/v1alpha1`.
@@ -42,8 +42,8 @@ pub struct Limit {
     pub qps: i32,
     /// Events at once.
     pub burst: i32,
-    /// How many buckets are kept; 4096 when it is zero. Those that were not used the longest go
-    /// first, and come back full.
+    /// The maximum number of buckets; 4096 if zero. The least recently used buckets are evicted, and start full when
+    /// they return.
     #[serde(default)]
     pub cache_size: i32,
 }
@@ -57,7 +57,7 @@ pub enum LimitType {
     Namespace,
     /// Every user.
     User,
-    /// Every object, by every component that tells of it.
+    /// Per event source component and involved object.
     SourceAndObject,
 }
 
@@ -114,7 +114,7 @@ impl EventRateLimit {
     ///
     /// # Errors
     ///
-    /// There is no limit, or one makes no sense.
+    /// No limit is set, or a limit is invalid.
     pub fn new(config: Configuration) -> Result<Self, ConfigError> {
         Self::with_clock(config, Arc::new(SystemClock))
     }
@@ -123,7 +123,7 @@ impl EventRateLimit {
     ///
     /// # Errors
     ///
-    /// There is no limit, or one makes no sense.
+    /// No limit is set, or a limit is invalid.
     pub fn with_clock(config: Configuration, clock: Arc<dyn Clock>) -> Result<Self, ConfigError> {
         if config.limits.is_empty() {
             return Err(ConfigError(String::from(
@@ -162,7 +162,7 @@ impl EventRateLimit {
             return Ok(());
         }
         let now = self.clock.now();
-        // Every limit counts the event, whatever the others say.
+        // Every limit counts the event, independent of the others.
         let over = self.enforcers.iter().filter_map(|enforcer| {
             let kind = enforcer.limit.limit_type;
             let key = kind.key(request, event);

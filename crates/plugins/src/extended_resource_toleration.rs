@@ -15,7 +15,7 @@ use crate::rules::{About, PODS, Rules, Verdict};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExtendedResourceToleration;
 
-/// Returns true if the name is that of an extended resource.
+/// Returns true for the name of an extended resource.
 ///
 /// UPSTREAM: kubernetes pkg/apis/core/helper/helpers.go (IsExtendedResourceName)
 pub(crate) fn is_extended(name: &str) -> bool {

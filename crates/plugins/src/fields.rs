@@ -16,17 +16,17 @@ pub(crate) fn at<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Value> {
     found.filter(|value| !value.is_null())
 }
 
-/// A text at a path; nothing when there is none.
+/// The string at a path, if any.
 pub(crate) fn text_at<'v>(value: &'v Value, path: &[&str]) -> &'v str {
     at(value, path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A text member; nothing when there is none.
+/// A string field, if any.
 pub(crate) fn text<'v>(value: &'v Value, member: &str) -> &'v str {
     text_at(value, &[member])
 }
 
-/// A switch at a path; off when there is none.
+/// The boolean at a path; false by default.
 pub(crate) fn is_on(value: &Value, path: &[&str]) -> bool {
     at(value, path).and_then(Value::as_bool).unwrap_or_default()
 }

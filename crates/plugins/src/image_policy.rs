@@ -1,12 +1,10 @@
-//! `ImagePolicyWebhook`: somebody else, or a list, says which images may run.
+//! `ImagePolicyWebhook`: a backend, or a list, decides which images may run.
 //!
-//! The plugin asks a [`Backend`] about the images of a pod and remembers the answer for a while.
-//! [`HttpsBackend`] passes the question on to a server that answers `ImageReview`s, as upstream's
-//! plugin does; [`ImageRules`] answers by itself.
+//! The plugin sends the images of a Pod to a [`Backend`] and caches the decision. [`HttpsBackend`] sends
+//! `ImageReview`s to a server, as upstream's plugin does; [`ImageRules`] decides locally.
 //!
-//! UPSTREAM: kubernetes plugin/pkg/admission/imagepolicy. A pod that was let through because the backend
-//! failed bears no annotation there either: the one that upstream writes is lost in a copy. The audit log
-//! is told.
+//! UPSTREAM: kubernetes plugin/pkg/admission/imagepolicy. There too, a Pod allowed due to a failed backend has no
+//! annotation: the one that upstream sets is lost in a copy. The audit log has it.
 
 mod backend;
 mod rules;
@@ -34,10 +32,10 @@ pub use rules::{ImageRules, RulesConfiguration};
 /// Comes before the keys of audit annotations.
 const PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
 
-/// How many answers are remembered.
+/// The maximum number of cached decisions.
 const CACHE_SIZE: usize = 1024;
 
-/// How often a backend is asked before it counts as failed.
+/// The number of attempts before a backend call fails.
 // UPSTREAM: apiserver pkg/util/webhook/webhook.go (DefaultRetryBackoffWithInitialDelay).
 const TRIES: u32 = 5;
 
@@ -50,21 +48,20 @@ pub struct Configuration {
     pub image_policy: ImagePolicyConfiguration,
 }
 
-/// How the backend is used. Of times zero stands for the default and -1 for none.
+/// The configuration of the backend. For durations, zero means the default and -1 none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImagePolicyConfiguration {
-    /// Where the backend is: the file for [`HttpsBackend::from_kubeconfig`].
+    /// The kubeconfig of the backend, for [`HttpsBackend::from_kubeconfig`].
     #[serde(default)]
     pub kube_config_file: String,
-    /// How many seconds a yes is remembered; 300 by default.
+    /// The cache time of allowed images in seconds; 300 by default.
     #[serde(default, rename = "allowTTL")]
     pub allow_ttl: i64,
-    /// How many seconds a no is remembered; 30 by default.
+    /// The cache time of denied images in seconds; 30 by default.
     #[serde(default, rename = "denyTTL")]
     pub deny_ttl: i64,
-    /// How many milliseconds to wait before a backend is asked again; 500 by default. Every further
-    /// time it is half as much again.
+    /// The initial retry backoff in milliseconds; 500 by default. It grows by a factor of 1.5.
     #[serde(default)]
     pub retry_backoff: i64,
     /// Allows pods while the backend fails.
@@ -109,7 +106,7 @@ pub struct ImageReviewStatus {
     pub audit_annotations: BTreeMap<String, String>,
 }
 
-/// Asks a backend about the images of pods. Clones share what it answered.
+/// Sends images of Pods to a backend. Clones share the cache.
 #[derive(Clone)]
 pub struct ImagePolicy {
     settings: Settings,

@@ -1,9 +1,9 @@
-//! Webhooks without a wire: a plugin of the engine that asks webhooks of one's own, which are written with
-//! `lockgate-webhook`. The plugins of this crate need no such detour.
+//! In-process webhooks: an engine plugin that calls custom webhooks written with `lockgate-webhook`. The plugins of
+//! this crate do not use it.
 //!
-//! A webhook is asked about the requests that its registration is for, in a review like the one it
-//! would be sent. What it says is what a compiled-in plugin would have said: a 403 reads
-//! `pods "x" is forbidden: …`, a webhook that cannot decide is an internal error.
+//! A webhook is called for the requests that match its registration, with the review it would receive over HTTP. Its
+//! response has the effect of an in-process plugin: a 403 reads `pods "x" is forbidden: …`, a fault is an internal
+//! error.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use lockgate_webhook::{Denial, Response, Role, Webhook};
 
 use crate::config::ConfigError;
 
-/// Webhooks that are asked in process.
+/// Webhooks to call in process.
 #[derive(Clone)]
 pub struct InProcess {
     name: &'static str,
@@ -84,7 +84,7 @@ impl InProcess {
         })
     }
 
-    /// Asks the webhooks of one role, each about what the ones before it left.
+    /// Calls the webhooks of one role, each with the result of the previous ones.
     async fn ask(&self, hooks: &Hooks, admission: &mut Admission) -> Decision {
         let mut matcher = Matcher::new(&self.host, admission.request());
         for (webhook, compiled) in hooks.webhooks.iter().zip(hooks.compiled.hooks()) {
@@ -164,7 +164,7 @@ impl InProcess {
 /// The changes of an answer that cannot be made.
 #[derive(Debug, thiserror::Error)]
 enum PatchError {
-    #[error("there is no object to change")]
+    #[error("the request has no object to change")]
     NoObject,
     #[error(transparent)]
     Syntax(#[from] json_patch::DecodeError),

@@ -36,17 +36,17 @@ use crate::{
 pub struct Parts {
     /// Namespaces, the authorizer and the clock.
     pub host: Host,
-    /// Knows the objects that are stored.
+    /// Access to stored objects.
     pub lookup: Arc<dyn Lookup>,
     /// Writes in the name of the server.
     pub writes: Arc<dyn Writes>,
-    /// Who writes what is charged, shared with whoever counts.
+    /// The quota ledger, shared with the quota controller.
     pub quotas: Arc<Ledger>,
-    /// Knows kinds.
+    /// Access to kinds.
     pub mapper: Arc<dyn Mapper>,
     /// Features that plugins depend on.
     pub gates: Gates,
-    /// How long pods stay on nodes that are away.
+    /// The tolerationSeconds of Pods on unavailable nodes.
     pub tolerations: DefaultTolerationSeconds,
 }
 
@@ -213,7 +213,7 @@ impl Made<'_> {
         }
     }
 
-    /// Adds a plugin whose configuration is looked at only when it is on.
+    /// Adds a plugin whose configuration is validated only if it is enabled.
     fn try_add<R: Rules>(
         &mut self,
         plugin: &'static str,
@@ -269,7 +269,7 @@ pub(crate) fn image_policy(configuration: Configuration<'_>) -> Result<ImagePoli
     let text = part.ok_or_else(|| ConfigError(String::from("no config specified")))?;
     let config: image_policy::Configuration = config::read(&text)?;
     let config = config.image_policy;
-    // Times are looked at first, the file that names the backend afterwards.
+    // Durations are validated first, then the kubeconfig of the backend.
     ImagePolicy::check(&config)?;
     let backend = HttpsBackend::from_kubeconfig(Path::new(&config.kube_config_file))?;
     ImagePolicy::new(&config, backend)

@@ -12,7 +12,7 @@ use crate::fields::{annotation, at, map_mut};
 use crate::lookup::{INGRESS_CLASSES, Lookup, newest};
 use crate::rules::{About, CREATE, Refusal, Rules, Verdict};
 
-/// Which class is the default.
+/// The annotation of the default class.
 const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 /// The class of an ingress, in the days before it had a member of its own.
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";

@@ -1,4 +1,4 @@
-//! Ready-made admission plugins: those of kube-apiserver v1.36, and others that clusters ask for.
+//! Admission plugins: those of kube-apiserver v1.36, and further ones.
 //!
 //! Each plugin is a small type with its [`Rules`]. The engine of `lockgate-admission` runs them in
 //! process, as Lockgate's API server does, or they are served as webhooks to any cluster:
@@ -9,9 +9,8 @@
 //!                      └─ served(&[…]) ──► Webhooks ──► a server of lockgate-webhook
 //! ```
 //!
-//! Objects are untyped: nothing that a newer API server knows is lost on the way. What a decision
-//! depends on besides the object is looked up through [`Lookup`]. [`in_tree`] makes all plugins of
-//! kube-apiserver from their configuration.
+//! Objects are untyped: fields of newer API servers are preserved. Other objects that a decision depends on are read
+//! through [`Lookup`]. [`in_tree`] creates all plugins of kube-apiserver from their configuration.
 //!
 //! ```
 //! # #[cfg(feature = "webhook")] {
@@ -64,7 +63,7 @@ mod runtime_class;
 mod service_account;
 pub mod sidecar_injector;
 
-// Plugins that are made of others.
+// Plugins composed of others.
 pub mod cluster_resource_override;
 
 // Plugins for other objects.
@@ -83,7 +82,7 @@ mod pod_group;
 pub mod quota;
 mod storage;
 
-// All those of kube-apiserver.
+// All plugins of kube-apiserver.
 pub mod in_tree;
 
 // Plugins as webhooks, and webhooks as plugins.

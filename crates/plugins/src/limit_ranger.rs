@@ -1,7 +1,7 @@
 //! `LimitRanger`: what pods and claims of a namespace may ask for, and what they get when they do not.
 //!
-//! UPSTREAM: kubernetes plugin/pkg/admission/limitranger/admission.go. Upstream goes through limits in
-//! the order of a Go map; here resources are sorted by name, and limit ranges too.
+//! UPSTREAM: kubernetes plugin/pkg/admission/limitranger/admission.go. Upstream iterates over limits in random map
+//! order; here resources and LimitRanges are sorted by name.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::lookup::{LIMIT_RANGES, Lookup, sorted};
 use crate::rules::{About, NEW_PODS, Refusal, Rules, UPDATE, Verdict, WRITE, object, old_object};
 use crate::texts::aggregate;
 
-/// Tells what was filled in.
+/// Describes the defaulted amounts.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// The greatest amount whose thousandths still fit 64 bits.
@@ -104,7 +104,7 @@ fn limits<'r>(range: &'r Value, limit_type: &'r str) -> impl Iterator<Item = &'r
     all.filter(move |limit| text(limit, "type") == limit_type)
 }
 
-/// Sets the amounts of a container that are not there, and tells which these were.
+/// Defaults the missing amounts of a container, and returns their names.
 fn set_missing<'r>(
     container: &mut Value,
     part: &str,

@@ -115,7 +115,7 @@ pub const POD_GROUPS: Resource =
 pub const POD_PRESETS: Resource =
     Resource::new("settings.k8s.io", "v1alpha1", "podpresets", "PodPreset");
 
-/// Something that could not be found out. That a thing is not there is no such error.
+/// A failed lookup. A missing object is not an error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LookupError(pub String);
@@ -129,7 +129,7 @@ impl From<LookupError> for Refusal {
 /// The future result of a lookup.
 pub type Found<'f, T> = BoxFuture<'f, Result<T, LookupError>>;
 
-/// Knows other objects: a cache of them, or an API server.
+/// Access to other objects: a cache, or an API server.
 pub trait Lookup: Send + Sync + 'static {
     /// An object, if there is one. The namespace of cluster-scoped resources is empty.
     fn get<'f>(
@@ -185,7 +185,7 @@ pub(crate) fn name_of(object: &Value) -> &str {
     text_at(object, &["metadata", "name"])
 }
 
-/// The name of the newest object. Of those that are equally old, the first by name.
+/// The name of the newest object; of equally old objects, the first by name.
 pub(crate) fn newest(objects: &[Arc<Value>]) -> Option<&str> {
     // The API writes times so that they sort as texts do.
     let age = |object: &Value| text_at(object, &["metadata", "creationTimestamp"]).to_owned();
@@ -221,7 +221,7 @@ impl fmt::Debug for dyn Writes {
     }
 }
 
-/// Where an object is kept: its resource, its namespace, its name.
+/// The key of an object: its resource, namespace and name.
 type Place = (Resource, String, String);
 
 /// Objects in memory. Clones share them.

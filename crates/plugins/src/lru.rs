@@ -1,4 +1,4 @@
-//! A map that forgets what was not asked for the longest.
+//! An LRU map.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};

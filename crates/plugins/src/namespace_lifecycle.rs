@@ -1,5 +1,4 @@
-//! `NamespaceLifecycle`: nothing is made in a namespace that is not there or on its way out, and the
-//! namespaces the cluster lives on are not deleted.
+//! `NamespaceLifecycle`: denies creation in missing or terminating namespaces, and deletion of system namespaces.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/namespace/lifecycle/admission.go
 
@@ -18,11 +17,11 @@ use crate::rules::{About, Refusal, Rules, Verdict};
 
 /// Namespaces that are not deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
-/// How long a namespace whose deletion was asked for is looked at where it is stored.
+/// The time after a namespace deletion for which the namespace is read from storage.
 const DISTRUST: Duration = Duration::from_secs(30);
-/// Of so many at most.
+/// The maximum number of remembered namespaces.
 const MAX_DISTRUSTED: usize = 100;
-/// How long a cache gets to learn of a namespace that has just been made.
+/// The time for a cache to observe a newly created namespace.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// Keeps namespaces and what is in them consistent.

@@ -14,7 +14,7 @@ use crate::rules::{About, Refusal, Rules, Verdict};
 
 const DELETE: &[Operation] = &[Operation::Delete];
 
-/// Which namespaces stay.
+/// The protected namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Configuration {
     /// Their names.
@@ -22,7 +22,7 @@ pub struct Configuration {
 }
 
 impl Default for Configuration {
-    /// Those that upstream never deletes.
+    /// The namespaces that upstream never deletes.
     fn default() -> Self {
         let names = ["default", "kube-system", "kube-public"];
         Self {

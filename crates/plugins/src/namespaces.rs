@@ -1,4 +1,4 @@
-//! `NamespaceExists` and `NamespaceAutoProvision`: what becomes of objects whose namespace is not there.
+//! `NamespaceExists` and `NamespaceAutoProvision`: handling of missing namespaces.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/namespace/{exists,autoprovision}/admission.go
 
@@ -97,7 +97,7 @@ impl Rules for NamespaceAutoProvision {
 
     async fn mutate(&self, ask: &mut Admission, _: &mut Value) -> Verdict {
         let request = ask.request();
-        // Nothing is made for what is not stored either.
+        // Requests that store nothing create no namespace.
         if request.dry_run || !is_in_namespace(request) {
             return Ok(());
         }

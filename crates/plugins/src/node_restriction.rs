@@ -274,7 +274,7 @@ impl NodeRestriction {
         self.audience(request, token, &pod).await
     }
 
-    /// A token is for somebody whom the pod talks to, or whom the node may ask for.
+    /// The audience of a token must be used by the Pod or allowed for the node.
     async fn audience(&self, request: &Request, token: &Value, pod: &Value) -> Verdict {
         let audience = match items(token, &["spec", "audiences"]) {
             [] => "",

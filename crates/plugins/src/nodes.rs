@@ -49,7 +49,7 @@ const TOPOLOGY: [&str; 2] = [
     "topology.kubernetes.io/region",
 ];
 
-/// Tells pods where their node is.
+/// Copies topology labels of the node to Pods.
 #[derive(Debug, Clone)]
 pub struct PodTopologyLabels {
     lookup: Arc<dyn Lookup>,

@@ -1,4 +1,4 @@
-//! `OwnerReferencesPermissionEnforcement`: whoever names an owner must be allowed what follows from it.
+//! `OwnerReferencesPermissionEnforcement`: setting owner references requires the permissions that follow from them.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/gc/gc_admission.go
 
@@ -24,7 +24,7 @@ pub struct Mapping {
     pub namespaced: bool,
 }
 
-/// Knows which resource is meant by a kind.
+/// Resolves a kind to its resource.
 pub trait Mapper: Send + Sync + 'static {
     /// The resource, if there is one.
     fn resource_of(&self, group: &str, version: &str, kind: &str) -> Option<Mapping>;
@@ -36,7 +36,7 @@ impl fmt::Debug for dyn Mapper {
     }
 }
 
-/// Refuses owners to those who may not delete the object or block the deletion of the owner.
+/// Denies owner references to users who may not delete the object or block the deletion of the owner.
 #[derive(Debug, Clone)]
 pub struct OwnerReferencesPermissionEnforcement {
     authorizer: Arc<dyn Authorizer>,

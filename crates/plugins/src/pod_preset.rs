@@ -60,12 +60,12 @@ impl PodPreset {
 /// Two things of the same name that differ.
 struct Conflict(String);
 
-/// Which elements of a list are the same thing.
+/// The identity of list elements.
 #[derive(Clone, Copy)]
 enum Identity {
-    /// Those with the same value of one of these members.
+    /// Elements with the same value of one of these fields.
     Members(&'static [&'static str]),
-    /// Those that are equal.
+    /// Equal elements.
     Whole,
 }
 

@@ -50,7 +50,7 @@ impl PodResizeValidator {
 fn shortages(pod: &Value, node: &Value) -> Result<Vec<String>, Refusal> {
     let requested = of_pod(pod, "requests")?;
     let allocatable = amounts(node, &["status", "allocatable"])?;
-    // Processors are told in thousandths, memory in bytes.
+    // CPU is in thousandths, memory in bytes.
     let mut short = Vec::new();
     for (name, places) in [("cpu", 3), ("memory", 0)] {
         let requested = requested

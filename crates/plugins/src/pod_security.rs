@@ -28,7 +28,7 @@ use policy::{Level, LevelVersion, Policy, Version, label_key, of_namespace};
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// How many pods of a namespace are looked at when it becomes stricter, and for how long.
+/// The maximum number of Pods checked, and the time limit, when a namespace becomes stricter.
 const MAX_PODS: usize = 3000;
 const MAX_TIME: Duration = Duration::from_secs(1);
 
@@ -65,13 +65,13 @@ pub struct Defaults {
     /// Of this version.
     #[serde(default)]
     pub enforce_version: String,
-    /// Whose violation is told to the audit log.
+    /// The level whose violations are audited.
     #[serde(default)]
     pub audit: String,
     /// Of this version.
     #[serde(default)]
     pub audit_version: String,
-    /// Whose violation is told to the client.
+    /// The level whose violations cause warnings.
     #[serde(default)]
     pub warn: String,
     /// Of this version.
@@ -156,7 +156,7 @@ impl PodSecurity {
         !name.is_empty() && self.exemptions.namespaces.iter().any(|known| known == name)
     }
 
-    /// By what somebody is left alone, before anything is looked at.
+    /// The exemption of a request, checked before anything else.
     fn exemption(&self, request: &Request) -> Option<&'static str> {
         let user = request.user.username.as_str();
         if self.is_exempt_namespace(&request.namespace) {

@@ -32,7 +32,7 @@ pub struct Configuration {
     pub whitelist: Vec<Value>,
 }
 
-/// Adds tolerations to pods, and refuses those that tolerate too much.
+/// Adds tolerations to Pods, and denies Pods with tolerations that are not allowed.
 #[derive(Debug, Clone)]
 pub struct PodTolerationRestriction {
     config: Arc<Configuration>,

@@ -1,4 +1,4 @@
-//! `Priority`: a pod's priority is that of its class.
+//! `Priority`: sets a Pod's priority from its class.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/priority/admission.go
 

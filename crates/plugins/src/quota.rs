@@ -1,9 +1,8 @@
 //! `ResourceQuota`: how much there may be in a namespace, together.
 //!
-//! Usage is charged to the quotas of a namespace before the object is stored, so that concurrent writes
-//! never exceed a quota. Writers of a namespace take turns; those that were charged hold on to the
-//! [`Ledger`] until their write is over, and a recount waits for them. So a count neither misses an object
-//! that is about to be stored nor charges one twice.
+//! Usage is charged to the quotas of a namespace before the object is stored, so that concurrent writes never exceed
+//! a quota. Charges in a namespace are serialised; charged writes hold the [`Ledger`] until they complete, and a
+//! recount waits for them. So a recount neither misses an object about to be stored nor counts it twice.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/resourcequota, kubernetes pkg/controller/resourcequota
 
@@ -38,10 +37,10 @@ pub use count::{Counted, Usage, counted_by, status_of};
 pub use devices::Devices;
 pub use ledger::Ledger;
 
-/// How often a write that met somebody else's is tried again.
+/// The number of retries of a conflicting write.
 const RETRIES: usize = 3;
 
-/// How long a writer waits for its turn.
+/// The time a writer waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The configuration of the plugin, `apiserver.config.k8s.io/v1`.
@@ -116,7 +115,7 @@ pub struct ResourceQuota {
 }
 
 impl ResourceQuota {
-    /// The plugin. The ledger is shared with whoever counts.
+    /// The plugin. The ledger is shared with the quota controller.
     pub fn new(
         config: Configuration,
         lookup: impl Lookup,
@@ -200,7 +199,7 @@ impl ResourceQuota {
         }
     }
 
-    /// The quotas as they are when a request is charged; those alone that change.
+    /// The current quotas when a request is charged; only changed ones.
     fn check(
         &self,
         request: &Request,
@@ -302,7 +301,7 @@ fn increase(now: &Amounts, before: &Amounts) -> Result<Amounts, Refusal> {
     Ok(more)
 }
 
-/// Amounts as they are told: `a=1,b=2`.
+/// Formats amounts: `a=1,b=2`.
 fn told(amounts: &[(&str, &Quantity)]) -> String {
     let pairs: Vec<String> = amounts
         .iter()
@@ -465,7 +464,7 @@ impl Rules for ResourceQuota {
         if !evaluator.handles(request) {
             return Ok(());
         }
-        // Most namespaces have no quota, and nobody waits for a turn there.
+        // Most namespaces have no quota and need no lock.
         let quotas = self
             .lookup
             .list(RESOURCE_QUOTAS, &request.namespace)

@@ -77,11 +77,11 @@ pub type Verdict = Result<(), Refusal>;
 pub enum Refusal {
     /// The rules do not allow it: 403, with the object's name before the text.
     Forbidden(String, Vec<StatusCause>),
-    /// An outcome that is told as it is.
+    /// An outcome returned unchanged.
     Status(Box<Status>),
     /// An error that upstream gives no status: 500 with nothing but the text.
     Plain(String),
-    /// A lookup failed, so there is no decision.
+    /// A lookup failed, so no decision was made.
     Fault(String),
 }
 
@@ -140,9 +140,8 @@ impl Refusal {
 
 /// The rules of a plugin.
 ///
-/// The same rules run in process ([`InTree`]) and as webhooks. They are asked about nothing but what
-/// [`mutates`](Self::mutates) and [`validates`](Self::validates) list, and must not mind being asked
-/// again about their own result.
+/// The same rules run in process ([`InTree`]) and as webhooks. They run only for the resources in
+/// [`mutates`](Self::mutates) and [`validates`](Self::validates), and must be idempotent.
 pub trait Rules: Send + Sync + 'static {
     /// The name it is switched on and off by: upstream's, where there is one.
     fn name(&self) -> &'static str;
@@ -203,7 +202,7 @@ impl<R: Rules> Plugin for InTree<R> {
     }
 
     fn admit<'f>(&'f self, admission: &'f mut Admission) -> BoxFuture<'f, Decision> {
-        // Whoever asks: rules see nothing but what they list.
+        // All requests: rules see only the resources they list.
         if !self.concerns(Step::Admit, admission.request()) {
             return Box::pin(async { Decision::Allow });
         }
@@ -290,7 +289,7 @@ fn check_shape(request: &Request) -> Verdict {
 pub(crate) const CONTAINER_LISTS: [&str; 3] =
     ["initContainers", "containers", "ephemeralContainers"];
 
-/// The new object of a request; nothing when there is none.
+/// The new object of a request, if any.
 pub(crate) fn object(request: &Request) -> &Value {
     request
         .object
@@ -298,7 +297,7 @@ pub(crate) fn object(request: &Request) -> &Value {
         .map_or(&Value::Null, |object| object.value())
 }
 
-/// The stored object of a request; nothing when there is none.
+/// The stored object of a request, if any.
 pub(crate) fn old_object(request: &Request) -> &Value {
     let old = request.old_object.as_ref();
     old.map_or(&Value::Null, |object| object.value())

@@ -1,4 +1,4 @@
-//! `RunOnceDuration`: pods that run once do not run for ever.
+//! `RunOnceDuration`: limits the run time of Pods that run once.
 //!
 //! This is OpenShift's plugin `autoscaling.openshift.io/RunOnceDuration`.
 
@@ -16,7 +16,7 @@ use crate::rules::{About, NEW_PODS, Refusal, Rules, Verdict};
 /// The annotation of a namespace.
 const ANNOTATION: &str = "openshift.io/active-deadline-seconds-override";
 
-/// How long pods may run.
+/// The maximum run time of Pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
@@ -25,7 +25,7 @@ pub struct Configuration {
     pub active_deadline_seconds_limit: Option<i64>,
 }
 
-/// Limits `activeDeadlineSeconds` of pods that are not restarted for ever.
+/// Limits `activeDeadlineSeconds` of Pods that are not restarted.
 #[derive(Debug, Clone)]
 pub struct RunOnceDuration {
     config: Configuration,

@@ -50,8 +50,7 @@ impl RuntimeClass {
 
 /// The error about a name that no object can have.
 ///
-/// UPSTREAM: client-go rest/request.go: the plugin asks for a class that it does not know, and its client
-/// refuses the name.
+/// UPSTREAM: client-go rest/request.go: the plugin requests an invalid class name, which its client rejects.
 fn unaskable(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some(String::from("resource name may not be empty"));

@@ -24,7 +24,7 @@ const VOLUME_PREFIX: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// How often the default account is looked for: a controller is about to make it.
+/// The number of lookups of the default service account, which a controller may still be creating.
 const TRIES_FOR_DEFAULT: u32 = 10;
 
 /// Without letters that could make up words.
@@ -53,8 +53,8 @@ impl ServiceAccount {
         }
     }
 
-    /// Allows pods only secrets that their account lists, whether or not it asks for that by the
-    /// annotation `kubernetes.io/enforce-mountable-secrets`.
+    /// Restricts Pods to the Secrets listed in their service account, regardless of the annotation
+    /// `kubernetes.io/enforce-mountable-secrets`.
     #[must_use]
     pub fn limit_secrets(mut self) -> Self {
         self.limit_secrets = true;
@@ -93,7 +93,7 @@ impl ServiceAccount {
         Err(Refusal::forbidden(message))
     }
 
-    /// Refuses secrets that an account does not list, if it wants that.
+    /// Denies Secrets that the service account does not list, if it enforces that.
     fn check_secrets(&self, account: &Value, pod: &Value, lists: &[(&str, &str)]) -> Verdict {
         let asked = annotation(account, ENFORCE).is_some_and(parses_as_true);
         if !self.limit_secrets && !asked {
@@ -224,7 +224,7 @@ fn check_mirror(pod: &Value) -> Verdict {
     Ok(())
 }
 
-/// Where volumes name a secret.
+/// The paths of Secret names in volumes.
 // UPSTREAM: kubernetes pkg/api/pod/util.go (VisitPodSecretNames).
 const SECRETS_OF_VOLUMES: [&[&str]; 10] = [
     &["azureFile", "secretName"],
@@ -309,7 +309,7 @@ fn mount_token(pod: &mut Value) -> Verdict {
     Ok(())
 }
 
-/// Five letters, so that the name is not one that somebody else thought of.
+/// Five random letters, so that the name does not conflict.
 fn suffix() -> String {
     let mut seed = RandomState::new().hash_one(MOUNT_PATH);
     let count = ALPHABET.len() as u64;

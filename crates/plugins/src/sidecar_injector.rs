@@ -44,8 +44,7 @@ pub struct Configuration {
     /// The default for pods that no label, annotation or selector decides about.
     #[serde(default)]
     pub policy: Policy,
-    /// The label, or else annotation, by which a pod decides for itself: `true`, `yes`, `on` and `y`
-    /// stand for yes, everything else for no.
+    /// The label or annotation with a Pod's own choice: `true`, `yes`, `on` and `y` mean yes, everything else no.
     #[serde(default = "inject_key")]
     pub inject_key: String,
     /// The annotation that keeps the names of what was added.
@@ -99,17 +98,17 @@ pub enum Policy {
 pub struct Template {
     /// The name.
     pub name: String,
-    /// Which pods it is for; all of them without one.
+    /// The label selector of Pods; without it, all Pods match.
     #[serde(default)]
     pub selector: Labels,
-    /// Where its containers and init containers stand among those of the pod.
+    /// The position of its containers and init containers in the Pod.
     #[serde(default)]
     pub order: Order,
     /// The part: `metadata` with labels and annotations, and `spec`.
     pub pod: Value,
 }
 
-/// Where something stands among others.
+/// The position of injected items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Order {
@@ -321,7 +320,7 @@ impl Names {
     }
 }
 
-/// The elements as the pod had them: merging puts those of the template first.
+/// The elements in the Pod's order: merging puts the template's elements first.
 fn in_order(mut elements: Vec<Value>, names: &Names) -> Vec<Value> {
     let place = |one: &Value| {
         let name = text(one, "name");

@@ -17,7 +17,7 @@ use crate::rules::{About, CREATE, Refusal, Rules, UPDATE, Verdict, object, old_o
 /// The class of a claim, in the days before it had a member of its own.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// Which class is the default.
+/// The annotations of the default class.
 const IS_DEFAULT: [&str; 2] = [
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",

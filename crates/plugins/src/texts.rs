@@ -1,6 +1,6 @@
 //! Texts as Go's libraries join them.
 
-/// One error is told as it is, several in brackets, and what is said twice is said once.
+/// One error is formatted unchanged, several in brackets, and duplicates once.
 // UPSTREAM: apimachinery pkg/util/errors/errors.go (aggregate.Error).
 pub(crate) fn aggregate(errors: Vec<String>) -> Option<String> {
     let mut told: Vec<String> = Vec::with_capacity(errors.len());

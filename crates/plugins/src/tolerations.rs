@@ -1,4 +1,4 @@
-//! Tolerations: which covers which, and lists without those that others cover.
+//! Tolerations: coverage, and lists without covered tolerations.
 //!
 //! UPSTREAM: kubernetes pkg/util/tolerations/tolerations.go
 

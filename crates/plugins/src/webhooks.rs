@@ -95,7 +95,7 @@ fn registration(name: &str, role: Role, about: &[About]) -> Registration {
         "EventRateLimit" => registration
             .match_policy(MatchPolicy::Exact)
             .side_effects(SideEffects::NoneOnDryRun),
-        // Exempting namespaces would exempt those that are to be protected.
+        // Exempt namespaces would not be protected.
         "NamespaceProtection" => registration.namespace_selector(LabelSelector::default()),
         _ => registration,
     }

@@ -39,7 +39,7 @@ const QUEUE: usize = 4096;
 #[non_exhaustive]
 pub enum OpenError {
     /// The folder cannot be made or written.
-    #[error("cannot use the folder `{}`", path.display())]
+    #[error("cannot use the directory `{}`", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Another process uses the folder.
-    #[error("the folder `{}` is in use by {}", path.display(), pid.map_or_else(|| String::from("another process"), |pid| format!("process {pid}")))]
+    #[error("the directory `{}` is in use by {}", path.display(), pid.map_or_else(|| String::from("another process"), |pid| format!("process {pid}")))]
     InUse {
         /// The folder.
         path: PathBuf,
@@ -85,7 +85,7 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum RestoreError {
     /// There is a store already.
-    #[error("the folder `{}` has a store already", .0.display())]
+    #[error("the directory `{}` already has a store", .0.display())]
     Exists(PathBuf),
     /// The snapshot cannot be used.
     #[error(transparent)]
@@ -170,7 +170,7 @@ impl DiskStore {
         let opened = opening.join().unwrap_or_else(|_| {
             Err(OpenError::Damaged {
                 path: path.clone(),
-                why: String::from("it cannot be made sense of"),
+                why: String::from("invalid contents"),
             })
         });
         let (file, loaded) = opened?;

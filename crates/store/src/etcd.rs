@@ -47,7 +47,7 @@ const AT_ONCE: u64 = 256;
 /// The keys of what replicas agree on.
 const AGREED: &str = "/lockgate.io/agreed";
 
-/// How to reach etcd, and what to keep there.
+/// The etcd servers, credentials and key prefix.
 #[derive(Debug, Clone)]
 pub struct EtcdOptions {
     /// The URLs of the members.
@@ -62,7 +62,7 @@ pub struct EtcdOptions {
     pub layout: Arc<dyn Layout>,
     /// Write below the prefix though somebody else has.
     pub adopt_prefix: bool,
-    /// How often history is compacted; never if zero.
+    /// The interval of compaction; zero disables it.
     pub compaction_interval: Duration,
     /// The history the cache keeps.
     pub history: MemoryOptions,
@@ -89,7 +89,7 @@ impl Default for EtcdOptions {
 #[non_exhaustive]
 pub enum EtcdError {
     /// No member is named.
-    #[error("no etcd server is given")]
+    #[error("no etcd server given")]
     NoServers,
     /// The URL or the certificates of a member cannot be used.
     #[error("cannot use the etcd server `{server}`: {why}")]
@@ -100,13 +100,15 @@ pub enum EtcdError {
         why: String,
     },
     /// The prefix has no name.
-    #[error("the prefix `{0}` is not a path below `/`")]
+    #[error("invalid prefix `{0}`, expected a path below `/`")]
     Prefix(String),
     /// No member can be used.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// Somebody else keeps objects there.
-    #[error("`{key}` was not written by lockgate: the prefix `{prefix}` belongs to somebody else")]
+    /// The prefix contains keys of another program.
+    #[error(
+        "`{key}` was not written by lockgate: the prefix `{prefix}` is used by another program"
+    )]
     ForeignPrefix {
         /// The prefix.
         prefix: String,
@@ -223,7 +225,7 @@ impl EtcdStore {
             _ => None,
         }
         .map(|kv| kv.value)
-        .ok_or_else(|| Unavailable(format!("etcd: what is agreed on as `{name}` is gone")))
+        .ok_or_else(|| Unavailable(format!("etcd: shared value `{name}` is missing")))
     }
 
     /// Brings the revision of the cluster to this one at least, so that none before it is given to anything. Every

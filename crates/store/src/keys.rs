@@ -15,7 +15,7 @@ use crate::{Entry, Revision};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keys {
     entries: OrdSet<Stored>,
-    /// How many entries there are under each prefix that ends with a slash: trees do not know it.
+    /// The number of entries under each prefix that ends with a slash, which the tree cannot count.
     counts: OrdMap<Arc<[u8]>, usize>,
 }
 
@@ -71,7 +71,7 @@ impl Keys {
         Some(removed)
     }
 
-    /// How many entries are under a prefix, if that is kept.
+    /// The number of entries under a prefix, if tracked.
     pub(crate) fn count(&self, prefix: &str) -> Option<usize> {
         let is_kept = prefix.len() > 1 && prefix.ends_with('/');
         is_kept.then(|| self.counts.get(prefix.as_bytes()).copied().unwrap_or(0))

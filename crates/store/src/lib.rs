@@ -224,13 +224,13 @@ pub struct Compacted {
 #[non_exhaustive]
 pub enum WriteError {
     /// The key to create exists.
-    #[error("`{}` exists already", .0.key)]
+    #[error("`{}` already exists", .0.key)]
     AlreadyExists(Box<Entry>),
     /// The entry is not at the expected revision.
-    #[error("`{}` is at revision {}, not the expected one", .0.key, .0.revision)]
+    #[error("`{}` is at revision {}, not at the expected revision", .0.key, .0.revision)]
     Conflict(Box<Entry>),
     /// There is no such key.
-    #[error("there is no such key")]
+    #[error("key not found")]
     NotFound,
     /// The value is larger than is stored.
     #[error("etcdserver: request is too large")]
@@ -248,7 +248,7 @@ pub enum ReadError {
     #[error(transparent)]
     Compacted(#[from] Compacted),
     /// The state is not there yet.
-    #[error("revision is ahead of the store, which is at {current}")]
+    #[error("revision is ahead of the store's revision {current}")]
     Future {
         /// The newest revision.
         current: Revision,

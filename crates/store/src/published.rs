@@ -81,7 +81,7 @@ struct Unseen {
 }
 
 impl Subscribers {
-    /// Those that a change concerns.
+    /// The subscribers affected by a change.
     fn of<'s>(&'s self, event: &Event) -> impl Iterator<Item = &'s Arc<Subscriber>> {
         let key: &str = event.key();
         let prefixes = self.by_length.range(..=key.len());

@@ -179,7 +179,7 @@ pub enum SnapshotError {
     #[error("cannot read the snapshot: {0}")]
     Io(#[from] io::Error),
     /// Something else is in it.
-    #[error("it is not a snapshot of lockgate, or of a later version")]
+    #[error("not a lockgate snapshot, or written by a later version")]
     Foreign,
     /// It does not hold what was written to it.
     #[error("the snapshot is damaged: {0}")]
@@ -260,7 +260,7 @@ impl<R: Read> SnapshotReader<R> {
         };
         let follows = self.last.as_ref().is_none_or(|last| last.key < entry.key);
         if !follows || entry.revision > self.revision || entry.created > entry.revision {
-            let why = format!("`{}` cannot be there", entry.key);
+            let why = format!("unexpected key `{}`", entry.key);
             return Err(SnapshotError::Damaged(why));
         }
         self.read += 1;
@@ -394,7 +394,7 @@ mod tests {
             let snapshot = Snapshot::new(Revision(2), entries.into_iter());
             let bytes = snapshot.bytes().next_piece(1 << 20).unwrap();
             let error = read(&bytes).unwrap_err();
-            assert!(error.to_string().ends_with("cannot be there"), "{error}");
+            assert!(error.to_string().contains("unexpected key"), "{error}");
         }
     }
 }

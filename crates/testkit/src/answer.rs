@@ -21,7 +21,7 @@ pub struct Answer {
     pub(crate) act: Act,
 }
 
-/// How a connection ends after raw bytes.
+/// The end of a connection after raw bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// It is closed in order.

@@ -40,7 +40,7 @@ impl Blackhole {
         }
     }
 
-    /// Where it is.
+    /// The address.
     ///
     /// # Panics
     ///

@@ -41,7 +41,7 @@ pub struct Recorded {
     pub body: Bytes,
     /// The version of HTTP.
     pub version: Version,
-    /// Which connection it came on, counted from 1.
+    /// The number of the connection, from 1.
     pub connection: usize,
     /// The server name the client asked for, if it did.
     pub server_name: Option<String>,
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Responder {
     }
 }
 
-/// Where a server falls silent.
+/// The phase at which a server stops responding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stall {
     Handshake,
@@ -193,7 +193,7 @@ impl WebhookServer {
         Builder::default()
     }
 
-    /// Where it listens.
+    /// The address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -236,13 +236,13 @@ impl WebhookServer {
         let _ = open.wait_for(|open| *open == count).await;
     }
 
-    /// How many connections were accepted.
+    /// The number of accepted connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.lock().accepted
     }
 
-    /// How many bytes of [`Answer::huge`] bodies were handed out so far.
+    /// The number of bytes of [`Answer::huge`] bodies sent so far.
     #[must_use]
     pub fn streamed_bytes(&self) -> u64 {
         self.shared.streamed.load(Ordering::Relaxed)
@@ -491,7 +491,7 @@ async fn answer(
 enum Play {
     Bytes(Option<Bytes>),
     Zipped(Option<Bytes>),
-    /// How many are left, and who counts them.
+    /// The remaining bytes, and their counter.
     Zeros(u64, Arc<AtomicU64>),
     Drip(Interval),
 }

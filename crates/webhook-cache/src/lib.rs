@@ -6,9 +6,9 @@
 //!                        ready check, metrics
 //! ```
 //!
-//! A lookup in a [`Cache`] costs no request. It may be out of date by as long as a watch takes, so what must
-//! not be wrong is checked again where it is used; and before the first list it knows nothing, which is why
-//! a lookup then is an error, not an empty answer, and the server is not ready.
+//! A lookup in a [`Cache`] sends no request. The cache lags behind by the latency of the watch, so critical
+//! invariants must be checked again where the objects are used. Before the first list, a lookup is an error instead
+//! of an empty result, and the server is not ready.
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::Service;
@@ -55,7 +55,7 @@ use tokio::sync::watch;
 #[non_exhaustive]
 pub enum CacheError {
     /// The first list is not there yet.
-    #[error("the cache of {0} is not filled yet")]
+    #[error("the cache of {0} has not synced yet")]
     NotSynced(String),
     /// The cache has no such index: a mistake in the program.
     #[error("the cache of {kind} has no index `{index}`")]

@@ -30,16 +30,16 @@ pub trait Client: Send + Sync {
 pub struct Post {
     /// The review.
     pub body: Bytes,
-    /// When the call is over, whatever happens; none without any deadline.
+    /// The deadline of the call; `None` without one.
     pub deadline: Option<Instant>,
 }
 
-/// How a call ended, with the time each phase took.
+/// The outcome of a call, with the duration of each phase.
 #[derive(Debug)]
 pub struct Posted {
-    /// The answer, or why there is none.
+    /// The response, or the error.
     pub result: Result<HttpResponse, CallError>,
-    /// The phases gone through, in order.
+    /// The completed phases, in order.
     pub phases: Vec<(Phase, Duration)>,
 }
 
@@ -81,7 +81,7 @@ pub enum ClientError {
 pub struct CallError {
     /// The text upstream shows after `failed to call webhook: `, such as `Post "…?timeout=1s": …`.
     pub message: String,
-    /// Where the call stopped.
+    /// The phase of the failure.
     pub phase: Phase,
     /// `true` if the deadline of the call ended it.
     pub timed_out: bool,

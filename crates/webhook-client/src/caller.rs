@@ -50,7 +50,7 @@ struct ClientKey {
     ca_bundle: Vec<u8>,
 }
 
-/// The part of the connection pool's key beside address and server name.
+/// The part of the pool's key in addition to address and server name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ChannelKey {
     ca_bundle: Vec<u8>,

@@ -1,9 +1,8 @@
 //! Connections that are kept and shared.
 //!
-//! A channel belongs to all clients that trust the same authorities and show the same credentials;
-//! in it connections are kept by the address they lead to and the name expected there. So a
-//! connection is never used for a service that has moved elsewhere, and never with somebody else's
-//! identity. A channel lives as long as a client that uses it, and its connections die with it.
+//! A channel belongs to all clients with the same CAs and credentials; it pools connections by address and server
+//! name. So a connection is never reused for a Service that has moved, nor with other credentials. A channel lives as
+//! long as a client that uses it, and its connections close with it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,17 +26,17 @@ use crate::tls::Offer;
 use crate::wire::{self, Wire};
 use crate::wording::{self, Failure};
 
-/// How many idle connections are kept for one address.
+/// The maximum number of idle connections per address.
 ///
 /// UPSTREAM: k8s.io/client-go transport/cache.go (idleConnsPerHost).
 const MAX_IDLE: usize = 25;
 
-/// How long an idle connection is kept.
+/// The idle timeout of a connection.
 ///
 /// UPSTREAM: Go net/http/transport.go (DefaultTransport).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Where a connection leads.
+/// The destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) scheme: Scheme,

@@ -29,12 +29,12 @@ use crate::wording::{self, Failure};
 /// UPSTREAM: k8s.io/apiserver pkg/util/webhook/authentication.go (setGlobalDefaults).
 const MAX_CALL: Duration = Duration::from_secs(30);
 
-/// How often a webhook may ask for another attempt.
+/// The maximum number of retries a webhook can request.
 ///
 /// UPSTREAM: k8s.io/client-go rest/request.go (maxRetries).
 const MAX_RETRIES: usize = 10;
 
-/// How many requests a chain of redirects may have.
+/// The maximum number of requests in a redirect chain.
 ///
 /// UPSTREAM: Go net/http/client.go (defaultCheckRedirect).
 const MAX_REDIRECTS: usize = 10;
@@ -43,7 +43,7 @@ const MAX_REDIRECTS: usize = 10;
 #[derive(Debug)]
 pub(super) struct HttpsClient {
     target: Arc<Target>,
-    /// Where the target is, once it is known and if it stays there.
+    /// The resolved address, if it is fixed.
     address: OnceLock<Arc<Address>>,
     /// The headers of every request.
     headers: HeaderMap,
@@ -175,7 +175,7 @@ impl HttpsClient {
         }
     }
 
-    /// Posts until the webhook no longer asks for another attempt.
+    /// Posts until the webhook no longer requests a retry.
     async fn attempts(
         &self,
         body: &Bytes,
@@ -198,7 +198,7 @@ impl HttpsClient {
         }
     }
 
-    /// Posts, and goes where the answer points if that is allowed.
+    /// Posts, and follows redirects if allowed.
     async fn follow(
         &self,
         body: &Bytes,
@@ -271,7 +271,7 @@ impl HttpsClient {
         read(response, lease, clock).await
     }
 
-    /// Where a target is. Services move; the address of any other is found once.
+    /// Resolves a target. Services are resolved for every call, other targets once.
     fn address(&self, target: &Arc<Target>) -> Result<Arc<Address>, Failure> {
         let stays = target.service.is_none() && Arc::ptr_eq(target, &self.target);
         if let Some(address) = self.address.get().filter(|_| stays) {
@@ -439,7 +439,7 @@ fn too_large() -> Failure {
     Failure::new(Phase::Read, wording::unreadable(&problem))
 }
 
-/// How long the webhook asks to be left alone, if it asks.
+/// The delay in `Retry-After`, if any.
 ///
 /// UPSTREAM: k8s.io/client-go rest/with_retry.go (checkWait).
 fn retry_after(answer: &Answer) -> Option<Duration> {

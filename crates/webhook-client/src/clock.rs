@@ -1,4 +1,4 @@
-//! Which phase a call is in, and how long each took.
+//! The phases of a call and their durations.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::call::Phase;
 use crate::tap::Notes;
 
-/// Runs beside a call and outlives it when its deadline cuts it off.
+/// Shared with the call, and outlives it when its deadline expires.
 #[derive(Debug)]
 pub(super) struct Clock {
     state: Mutex<State>,

@@ -21,7 +21,7 @@ use crate::tls::ClientCertificate;
 
 pub use files::{PluginConfiguration, load, parse_kubeconfig, plugin_part};
 
-/// How long a token is used before its file is read again.
+/// The time for which a token is cached before its file is read again.
 ///
 /// UPSTREAM: k8s.io/client-go transport/token_source.go (NewCachedFileTokenSource).
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60);
@@ -84,14 +84,14 @@ impl Credentials {
     }
 }
 
-/// Somebody a webhook is shown.
+/// Credentials for a set of webhooks.
 #[derive(Default)]
 pub struct User {
-    /// Which webhooks he is for: a host with or without port, `*.` and a domain, or `*`.
+    /// The webhooks they apply to: a host with or without port, `*.` and a domain, or `*`.
     pub name: String,
     /// A bearer token.
     pub token: Option<String>,
-    /// A file with a bearer token, read when there is no token, and again every minute.
+    /// A file with a bearer token, used if no token is set, and read again every minute.
     pub token_file: Option<TokenFile>,
     /// A certificate with its key.
     pub client_certificate: Option<Material>,
@@ -101,7 +101,7 @@ pub struct User {
     pub username: String,
     /// For basic authentication.
     pub password: String,
-    /// Who to act as.
+    /// The user to impersonate.
     pub impersonate: Option<Impersonate>,
     /// The name to expect in the webhook's certificate instead of its host.
     pub tls_server_name: Option<String>,
@@ -149,7 +149,7 @@ impl fmt::Debug for Material {
     }
 }
 
-/// Who to act as.
+/// The user to impersonate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Impersonate {
     /// The user.
@@ -158,7 +158,7 @@ pub struct Impersonate {
     pub uid: String,
     /// Its groups.
     pub groups: Vec<String>,
-    /// Whatever else is known of it.
+    /// Extra values.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -259,7 +259,7 @@ impl TokenFile {
         }
     }
 
-    /// Reads the file when a client is made, so that one that is not there is noticed then.
+    /// Reads the file when a client is created, so that a missing file is detected early.
     fn read_first(&self) -> Result<(), CredentialsError> {
         let token = read_text(&self.path)?;
         *self.lock() = Some((Instant::now(), token.trim().to_owned()));
@@ -280,7 +280,7 @@ impl TokenFile {
                 *self.lock() = Some((Instant::now(), token.clone()));
                 Some(token)
             }
-            // A file that is gone for a moment must not fail calls that the last token can make.
+            // A temporarily missing file must not fail calls that can use the last token.
             Err(_) => known.map(|(_, token)| token),
         }
     }
@@ -309,7 +309,7 @@ fn secret(text: &str) -> Result<HeaderValue, CredentialsError> {
     Ok(value)
 }
 
-/// Escapes what may not stand in the name of a header.
+/// Escapes characters that are not allowed in header names.
 ///
 /// UPSTREAM: k8s.io/client-go transport/round_trippers.go (headerKeyEscape).
 fn escape_key(key: &str) -> String {

@@ -11,16 +11,15 @@
 //! Everything ends with the deadline of the call. Nothing outlives the [`HttpsCaller`] and its
 //! clients: connections close when the last client that may use them is dropped.
 //!
-//! Deliberate differences from upstream: redirects are not followed unless asked for (a webhook
-//! must not choose where the API server connects to), and an answer is at most
-//! [`MAX_ANSWER_BYTES`] long.
+//! Deliberate differences from upstream: redirects are not followed by default (a webhook must not choose the targets
+//! of the API server), and a response is at most [`MAX_ANSWER_BYTES`] long.
 
 #![warn(missing_docs)]
 
-// The door: what the engine asks for.
+// The trait through which the engine calls webhooks.
 pub mod call;
 
-// Where a webhook is, and how it is trusted.
+// Address resolution and TLS.
 mod resolve;
 mod target;
 mod tls;

@@ -23,7 +23,7 @@ use crate::target::{Scheme, split_authority};
 use crate::wire::{self, USER_AGENT};
 use crate::wording::{self, Failure};
 
-/// Which targets are reached through a proxy.
+/// The proxy settings.
 #[derive(Debug, Clone, Default)]
 pub struct Proxies {
     http: Option<Proxy>,
@@ -71,8 +71,8 @@ pub enum ProxyError {
 }
 
 impl Proxies {
-    /// Reads the variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` (in either case, upper case
-    /// first) out of an environment. The environment itself is never looked at.
+    /// Reads the variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` (in either case, upper case first) from the
+    /// given environment, never from the process's.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Proxy {
         })
     }
 
-    /// Asks the proxy for a connection to `authority`.
+    /// Requests a tunnel to `authority` from the proxy.
     pub(super) async fn connect(
         &self,
         authority: &str,

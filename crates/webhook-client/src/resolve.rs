@@ -1,7 +1,7 @@
 //! Finding the address of a service.
 //!
-//! A resolver only looks things up in what its host already knows; it must not block. Names that
-//! it returns are looked up when a connection is made.
+//! A resolver uses only data its host already has; it must not block. Returned host names are resolved when a
+//! connection is made.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveError {
-    /// There is no such Service.
+    /// The Service does not exist.
     #[error("service \"{0}\" not found")]
     NotFound(String),
     /// The Service does not have the port.
@@ -26,7 +26,7 @@ pub enum ResolveError {
     /// The Service is headless or has no address.
     #[error("cannot route to service with ClusterIP \"{0}\"")]
     Unroutable(String),
-    /// The Service stands for a name outside of the cluster.
+    /// The Service is of type ExternalName.
     #[error("unsupported service type \"ExternalName\"")]
     ExternalName,
     /// No Pod behind the Service is ready.
@@ -57,11 +57,11 @@ impl ServiceResolver for DnsResolver {
     }
 }
 
-/// Sends some services to given addresses and asks another resolver for the rest.
+/// Maps some Services to given addresses and delegates the rest to another resolver.
 #[derive(Debug)]
 pub struct MappedResolver {
     addresses: HashMap<(String, String, Option<i32>), String>,
-    /// Those with a pattern, in the order in which they are tried.
+    /// Mappings with a pattern, in order of precedence.
     patterns: Vec<Pattern>,
     rest: Arc<dyn ServiceResolver>,
 }
@@ -85,9 +85,9 @@ impl MappedResolver {
         }
     }
 
-    /// Sends a service to `address`; without a port, on all ports that are not mapped themselves. A
-    /// `*` in the namespace or in the name stands for any text. Services that are named come before
-    /// patterns, and of these the first that matches decides.
+    /// Maps a Service to `address`; without a port, for all ports that are not mapped themselves. A `*` in namespace
+    /// or name matches any text. Exact names take precedence over patterns, and of several patterns the first match
+    /// is used.
     #[must_use]
     pub fn map(mut self, namespace: &str, name: &str, port: Option<i32>, address: &str) -> Self {
         if namespace.contains('*') || name.contains('*') {
@@ -127,7 +127,7 @@ impl ServiceResolver for MappedResolver {
     }
 }
 
-/// Returns true if a text matches a pattern, in which `*` stands for any text.
+/// Returns true if a text matches a pattern, in which `*` matches any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
@@ -150,7 +150,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 pub struct Service {
     /// Its address; `None` as text for a headless service, empty when it has none.
     pub cluster_ip: String,
-    /// The name it stands for, when it is of type `ExternalName`.
+    /// The external name, for type `ExternalName`.
     pub external_name: Option<String>,
     /// Its ports.
     pub ports: Vec<ServicePort>,
@@ -165,13 +165,13 @@ pub struct ServicePort {
     pub endpoints: Vec<String>,
 }
 
-/// Knows the services of a cluster.
+/// Access to the Services of a cluster.
 pub trait Services: Send + Sync + std::fmt::Debug {
     /// The service, if there is one.
     fn service(&self, namespace: &str, name: &str) -> Option<Service>;
 }
 
-/// Goes to the ClusterIP of a service, as kube-apiserver does.
+/// Resolves to the ClusterIP of a Service, like kube-apiserver.
 #[derive(Debug)]
 pub struct ClusterIpResolver<S>(pub S);
 
@@ -185,8 +185,7 @@ fn cluster_ip(service: &Service, name: &str, port: i32) -> Result<String, Resolv
     if let Some(external) = &service.external_name {
         return Ok(join_host_port(external, port));
     }
-    // UPSTREAM: k8s.io/apiserver pkg/util/proxy/proxy.go (ResolveCluster): the address is
-    // looked at before the port.
+    // UPSTREAM: k8s.io/apiserver pkg/util/proxy/proxy.go (ResolveCluster): the address is checked before the port.
     if matches!(service.cluster_ip.as_str(), "" | "None") {
         return Err(ResolveError::Unroutable(service.cluster_ip.clone()));
     }
@@ -194,8 +193,8 @@ fn cluster_ip(service: &Service, name: &str, port: i32) -> Result<String, Resolv
     Ok(join_host_port(&service.cluster_ip, port))
 }
 
-/// Goes to a ready pod behind the ClusterIP of a service, and to the ClusterIP itself when there is
-/// none: what kube-apiserver and kube-proxy do together, for a server that has no kube-proxy.
+/// Resolves to a ready endpoint of a Service, or to the ClusterIP without one: the combined behaviour of
+/// kube-apiserver and kube-proxy, for a server without kube-proxy.
 #[derive(Debug)]
 pub struct ProxyResolver<S>(pub S);
 
@@ -208,7 +207,7 @@ impl<S: Services> ServiceResolver for ProxyResolver<S> {
     }
 }
 
-/// Goes to a pod behind a service, as kube-apiserver does with `--enable-aggregator-routing`.
+/// Resolves to an endpoint of a Service, like kube-apiserver with `--enable-aggregator-routing`.
 #[derive(Debug)]
 pub struct EndpointResolver<S>(pub S);
 

@@ -22,10 +22,10 @@ pub enum Redirects {
 /// The webhooks that are called over plain HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PlainHttp {
-    /// Every one whose URL says so: the URL comes from a file of the administrator.
+    /// Any URL that has it: the URL is from a file of the administrator.
     #[default]
     Anywhere,
-    /// Those on a loopback address, as a sidecar or a static Pod of this host is.
+    /// Webhooks on a loopback address, such as a sidecar or a static Pod on this host.
     Loopback,
     /// None.
     Refuse,
@@ -38,7 +38,7 @@ pub struct Settings {
     pub resolver: Arc<dyn ServiceResolver>,
     /// Credentials by host.
     pub credentials: Credentials,
-    /// Which proxies to use.
+    /// The proxies.
     pub proxies: Proxies,
     /// The handling of redirects.
     pub redirects: Redirects,

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::tls;
 
-/// How much of an answer is kept to say what is wrong with it.
+/// The number of response bytes kept for error messages.
 const HEAD: usize = 512;
 
 /// The two addresses of a connection.
@@ -36,7 +36,7 @@ impl Ends {
 pub(super) struct Tap<S> {
     stream: S,
     notes: Arc<Notes>,
-    /// Which bytes are noted: the first ever, or the first after each write.
+    /// The recorded bytes: the first ones ever, or the first ones after each write.
     keeps: Keeps,
 }
 

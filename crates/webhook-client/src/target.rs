@@ -1,4 +1,4 @@
-//! Where a webhook is: its URL, its path and the name its certificate must carry.
+//! The target of a webhook call: URL, path and server name.
 
 use std::net::IpAddr;
 
@@ -84,7 +84,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Reads a URL; its query and fragment do not count. Tells its scheme as well.
+    /// Parses a URL, ignoring its query and fragment. Returns its scheme too.
     fn read(text: &str) -> Result<(Self, String), UrlError> {
         let url = Url::parse(text)?;
         let (scheme, unsupported) = match url.scheme() {
@@ -181,8 +181,8 @@ impl Target {
     }
 }
 
-/// Returns true if a host is `localhost` or a loopback address. Other names do not count, whatever they
-/// resolve to: who answers for a name may change.
+/// Returns true if a host is `localhost` or a loopback address. Other names are not allowed, whatever they resolve
+/// to, since the resolution may change.
 fn is_loopback(host: &str) -> bool {
     let address: Result<IpAddr, _> = host.parse();
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())

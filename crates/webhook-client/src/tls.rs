@@ -25,7 +25,7 @@ use x509_parser::x509::AttributeTypeAndValue;
 
 use crate::call::ClientError;
 
-/// Which authorities are trusted.
+/// The trusted CAs.
 #[derive(Debug, Clone)]
 pub(super) struct Roots {
     store: Arc<RootCertStore>,
@@ -81,8 +81,8 @@ impl Roots {
 }
 
 impl Roots {
-    /// Tells of a root that has the name of the issuer and is not it, as after an authority was
-    /// made anew under its old name and the bundle was not.
+    /// Detects a root with the issuer's name and another key, as after a CA was recreated under its old name without
+    /// updating the bundle.
     ///
     /// UPSTREAM: Go crypto/x509/verify.go (UnknownAuthorityError.Error).
     fn candidate_hint(&self, leaf: &X509Certificate<'_>) -> Option<String> {

@@ -20,13 +20,13 @@ use crate::tap::{Ends, Tap};
 use crate::target::split_authority;
 use crate::wording::{self, Failure};
 
-/// How long reaching an address may take.
+/// The connect timeout.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a handshake may take.
+/// The TLS handshake timeout.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How the client names itself.
+/// The user agent.
 ///
 /// UPSTREAM: k8s.io/apiserver pkg/util/webhook/authentication.go (setGlobalDefaults).
 pub(super) const USER_AGENT: &str = "kube-apiserver-admission";
@@ -51,7 +51,7 @@ pub(super) async fn dial(
     for address in addresses {
         let problem = match timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                // Reviews are written whole; there is nothing to gather.
+                // Reviews are written in one call; buffering is unnecessary.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }

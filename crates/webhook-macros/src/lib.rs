@@ -1,6 +1,6 @@
-//! The attributes [`macro@webhook`] and [`macro@conversion`], which register a webhook beside its code.
+//! The attributes [`macro@webhook`] and [`macro@conversion`], which register a webhook next to its code.
 //!
-//! `lockgate-webhook` exports them; there is no reason to name this crate.
+//! `lockgate-webhook` re-exports them; do not depend on this crate directly.
 
 #![warn(missing_docs)]
 
@@ -8,8 +8,8 @@ mod expand;
 
 use proc_macro::TokenStream;
 
-/// Registers a validator or a mutator: writes its `Marked`, from which `Webhooks` knows its path and
-/// `Webhooks::manifests` makes the objects that a cluster needs.
+/// Registers a validator or mutator: implements `Marked`, from which `Webhooks` gets its path and
+/// `Webhooks::manifests` generates the configurations.
 ///
 /// ```ignore
 /// #[webhook(name = "pods.policy.example.com")]
@@ -47,8 +47,8 @@ pub fn webhook(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(arguments.into(), item.into()).into()
 }
 
-/// Registers the conversion of a kind on its hub: writes its `MarkedHub`, from which `Conversion::marked` knows path
-/// and resource, and `Webhooks::manifests` makes the `conversion` of its CustomResourceDefinition.
+/// Registers the conversion of a kind on its hub: implements `MarkedHub`, from which `Conversion::marked` gets path
+/// and resource, and `Webhooks::manifests` generates the `conversion` of the CustomResourceDefinition.
 ///
 /// ```ignore
 /// #[conversion(resource = cronjobs)]

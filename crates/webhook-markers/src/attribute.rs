@@ -186,7 +186,7 @@ impl Reader<'_> {
             }
             "reinvocation_policy" => {
                 if marker.role == Role::Validating {
-                    let message = "only a `Mutator` is asked again after others";
+                    let message = "reinvocation applies to a `Mutator` only";
                     return Err(Problem::new(argument.name.span(), message)
                         .with_help("leave out `reinvocation_policy`"));
                 }
@@ -243,7 +243,7 @@ impl Reader<'_> {
                 let is_written = |verb: &&str| is_answered(&self.header.methods, verb);
                 let written: Vec<_> = VERBS.into_iter().filter(is_written).collect();
                 if written.is_empty() {
-                    let message = "this validator has no method, so there is nothing to ask it";
+                    let message = "this validator implements no method";
                     let help = format!("write {}", list(&METHODS, "or"));
                     self.problem(Problem::new(self.header.span, message).with_help(help));
                 }
@@ -379,12 +379,12 @@ fn integer(argument: &Argument, least: i32, most: i32) -> Result<i32, Problem> {
         })
 }
 
-/// A list in which nothing stands twice.
+/// A list without duplicates.
 fn texts(argument: &Argument) -> Result<Vec<String>, Problem> {
     let mut texts = Vec::new();
     for item in argument.list()? {
         if texts.contains(&item.text) {
-            let message = format!("`{}` stands twice in `{}`", item.text, argument.name);
+            let message = format!("`{}` is duplicated in `{}`", item.text, argument.name);
             return Err(Problem::new(item.span, message));
         }
         texts.push(item.text.clone());

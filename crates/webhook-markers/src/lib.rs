@@ -81,7 +81,7 @@ pub struct Marker {
     pub match_conditions: Vec<(String, String)>,
 }
 
-/// Where a custom resource is converted: the `conversion` of its definition.
+/// The conversion webhook of a custom resource: the `conversion` of its CustomResourceDefinition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConversionMarker {
     /// The API group; `None` if the program does not show it.

@@ -39,9 +39,9 @@ impl fmt::Display for SelectorError {
         match self {
             Self::Empty => f.write_str("a requirement is empty"),
             Self::Unclosed(text) => write!(f, "`{text}` does not end with `)`"),
-            Self::Nested => f.write_str("a list stands inside a list"),
+            Self::Nested => f.write_str("nested lists are not supported"),
             Self::Operator(text) => write!(f, "`{text}` is not a label and `in` or `notin`"),
-            Self::Repeated(key) => write!(f, "label `{key}` is asked for twice"),
+            Self::Repeated(key) => write!(f, "duplicate requirement for label `{key}`"),
             Self::Key(text) => write!(f, "`{text}` is not the name of a label"),
             Self::Value(text) => write!(f, "`{text}` is not the value of a label"),
         }
@@ -198,8 +198,8 @@ mod tests {
             ("a=b=c", "`b=c` is not the value of a label"),
             ("a b", "`a b` is not the name of a label"),
             ("-a", "`-a` is not the name of a label"),
-            ("a=b,a=c", "label `a` is asked for twice"),
-            ("a in ((b))", "a list stands inside a list"),
+            ("a=b,a=c", "duplicate requirement for label `a`"),
+            ("a in ((b))", "nested lists are not supported"),
         ] {
             assert_eq!(
                 Selector::parse(text).unwrap_err().to_string(),

@@ -371,7 +371,7 @@ fn named(wanted: &str, attribute: &Group, item: &[TokenTree]) -> Option<(Span, T
     while attribute_of(rest).is_some() {
         rest = rest.get(2..).unwrap_or_default();
     }
-    // An attribute of that name on something else is somebody else's.
+    // An attribute with that name on another item is unrelated.
     let is_impl = matches!(rest.first(), Some(TokenTree::Ident(word)) if word == "impl");
     is_impl.then(|| (name.span(), arguments.stream()))
 }

@@ -1,4 +1,4 @@
-//! Words that are known, and the one somebody meant.
+//! Known words, and suggestions for misspelled ones.
 
 /// Least similarity of two names to suggest one for the other.
 const ALIKE: f64 = 0.8;

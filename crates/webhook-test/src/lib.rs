@@ -1,9 +1,8 @@
 //! A whole API server around webhooks, in the process of a test.
 //!
-//! [`Cluster::start`] serves webhooks over TLS, starts an API server on a free port, and registers the
-//! webhooks with it. What is written to it then goes the whole way: rules and selectors, match
-//! conditions, the call, the patch, reinvocation, validation. No cluster, container or binary is needed,
-//! and it takes milliseconds.
+//! [`Cluster::start`] serves webhooks over TLS, starts an API server on a free port, and registers the webhooks with
+//! it. Writes pass rules and selectors, match conditions, the call, the patch, reinvocation and validation. It needs
+//! no cluster, container or binary, and takes milliseconds.
 //!
 //! `lockgate-webhook` itself never links an API server, which is why this is a crate of its own.
 //!
@@ -59,10 +58,10 @@ pub struct Cluster {
 #[non_exhaustive]
 pub enum ClusterError {
     /// The API server cannot start.
-    #[error("the API server cannot start")]
+    #[error("cannot start the API server")]
     Start(#[from] StartError),
     /// The API server does not take the registrations.
-    #[error("the webhooks cannot be registered")]
+    #[error("cannot register the webhooks")]
     Register(#[from] ApplyError),
 }
 
@@ -81,7 +80,7 @@ impl Cluster {
         .await
     }
 
-    /// Starts both servers with settings of one's own. `webhooks` are those of `server`.
+    /// Starts both servers with custom settings. `webhooks` are the webhooks of `server`.
     ///
     /// # Errors
     ///
@@ -95,7 +94,7 @@ impl Cluster {
         let server = TestServer::start_with(settings).await?;
         let cluster = Self { server, served };
         let options = cluster.manifest_options();
-        // Whatever service a registration names, here it is served by us.
+        // Every Service in a registration is routed to the webhook server.
         let registrations: Vec<Registration> = webhooks
             .iter()
             .map(|webhook| {

@@ -52,8 +52,8 @@ impl<K> fmt::Debug for Mutators<K> {
     }
 }
 
-/// Validators of which all are asked, so that the client sees every objection at once. A fault ends
-/// it: what one of them cannot decide, the others cannot decide for it.
+/// Validators that are all called, so that the client gets every error at once. A fault ends the chain, since no
+/// other validator can decide for the failed one.
 pub struct Validators<K>(Vec<Box<dyn AnyValidator<K>>>);
 
 impl<K> Default for Validators<K> {
@@ -83,7 +83,7 @@ impl<K> fmt::Debug for Validators<K> {
     }
 }
 
-/// [`Mutator`] without its own types, to stand in a list.
+/// [`Mutator`] as a trait object.
 trait AnyMutator<K>: Send + Sync {
     fn mutate<'f>(&'f self, ctx: &'f Context, object: &'f mut K) -> BoxFuture<'f, Verdict>;
 }
@@ -98,7 +98,7 @@ where
     }
 }
 
-/// [`Validator`] without its own types, to stand in a list.
+/// [`Validator`] as a trait object.
 trait AnyValidator<K>: Send + Sync {
     fn create<'f>(&'f self, ctx: &'f Context, object: &'f Object<K>) -> BoxFuture<'f, Verdict>;
     fn update<'f>(
@@ -138,7 +138,7 @@ where
     }
 }
 
-/// Asks every validator and joins what they say.
+/// Calls every validator and merges the results.
 async fn join<'f, K>(
     validators: &'f [Box<dyn AnyValidator<K>>],
     ask: impl Fn(&'f dyn AnyValidator<K>) -> BoxFuture<'f, Verdict> + Send,

@@ -22,7 +22,7 @@ pub enum Operation {
     Update,
     /// It is deleted.
     Delete,
-    /// Somebody connects to it, as `kubectl exec` does.
+    /// A connection to a subresource, such as `kubectl exec`.
     Connect,
     /// Something that this version of the framework does not know.
     Other(String),
@@ -74,7 +74,7 @@ pub(crate) struct Facts {
     pub(crate) operation: Operation,
     pub(crate) user: UserInfo,
     pub(crate) dry_run: bool,
-    /// Where the objects stand in `body`.
+    /// The range of the object in `body`.
     pub(crate) object: Option<Range<usize>>,
     pub(crate) old_object: Option<Range<usize>>,
     pub(crate) options: Option<Range<usize>>,
@@ -140,20 +140,20 @@ impl Context {
         &self.facts.sub_resource
     }
 
-    /// The kind the client asked for, which may be another version of [`kind`](Self::kind).
+    /// The requested kind, which may be another version of [`kind`](Self::kind).
     #[must_use]
     pub fn request_kind(&self) -> &GroupVersionKind {
         self.facts.request_kind.as_ref().unwrap_or(&self.facts.kind)
     }
 
-    /// The resource the client asked for.
+    /// The requested resource.
     #[must_use]
     pub fn request_resource(&self) -> &GroupVersionResource {
         let asked = self.facts.request_resource.as_ref();
         asked.unwrap_or(&self.facts.resource)
     }
 
-    /// The subresource the client asked for.
+    /// The requested subresource.
     #[must_use]
     pub fn request_sub_resource(&self) -> &str {
         &self.facts.request_sub_resource
@@ -171,7 +171,7 @@ impl Context {
         &self.facts.namespace
     }
 
-    /// Who asks.
+    /// The requesting user.
     #[must_use]
     pub fn user(&self) -> &UserInfo {
         &self.facts.user
@@ -196,20 +196,20 @@ impl Context {
         self.deadline
     }
 
-    /// How long there is left to decide.
+    /// The remaining time until the deadline.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let deadline = self.deadline?;
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// The object as it would be stored, as text. There is none on DELETE.
+    /// The new object as text. `None` on DELETE.
     #[must_use]
     pub fn object_text(&self) -> Option<&str> {
         self.text(self.facts.object.as_ref())
     }
 
-    /// The object as it is stored, as text. There is none on CREATE and CONNECT.
+    /// The stored object as text. `None` on CREATE and CONNECT.
     #[must_use]
     pub fn old_object_text(&self) -> Option<&str> {
         self.text(self.facts.old_object.as_ref())
@@ -229,7 +229,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// It is not a `K`; the error is a denial that says where.
+    /// The object is not a `K`; the error is a denial with the position.
     pub fn object<K: DeserializeOwned>(&self) -> Result<Option<Object<K>>, Refusal> {
         let object = self.object_text().map(|text| Object::read(text, "object"));
         object.transpose()
@@ -239,7 +239,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// It is not a `K`; the error is a denial that says where.
+    /// The object is not a `K`; the error is a denial with the position.
     pub fn old_object<K: DeserializeOwned>(&self) -> Result<Option<Object<K>>, Refusal> {
         let object = self.old_object_text();
         object
@@ -251,7 +251,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// They are not an `O`; the error is a denial that says where.
+    /// The options are not an `O`; the error is a denial with the position.
     pub fn options<O: DeserializeOwned>(&self) -> Result<Option<Object<O>>, Refusal> {
         let options = self.options_text();
         options
@@ -259,7 +259,7 @@ impl Context {
             .transpose()
     }
 
-    /// Tells the client something, whatever the decision. `kubectl` prints it.
+    /// Adds a warning for the client, whatever the decision. `kubectl` prints it.
     pub fn warn(&self, text: impl Into<String>) {
         self.remarks().warnings.push(text.into());
     }

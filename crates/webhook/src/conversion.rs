@@ -6,12 +6,12 @@
 //!   v2 ───────to_hub──►      ──from_hub──► v2
 //! ```
 //!
-//! One version is the [`Hub`], every other a [`Spoke`] that converts to it and from it, so that each
-//! version is written against one other. [`Conversion`] puts the versions of one kind together, and
-//! [`Webhooks::converting`](crate::Webhooks::converting) serves them beside the admission webhooks.
+//! One version is the [`Hub`]; every other version is a [`Spoke`] that converts to and from it. [`Conversion`]
+//! combines the versions of one kind, and [`Webhooks::converting`](crate::Webhooks::converting) serves them together
+//! with the admission webhooks.
 //!
-//! Fields that neither type knows stay where they were, and of the metadata only labels and annotations
-//! change: the API server refuses anything else.
+//! Fields unknown to both types are preserved, and in the metadata only labels and annotations change: the API server
+//! rejects other changes.
 
 mod registration;
 mod review;
@@ -116,7 +116,7 @@ impl Conversion {
         }
     }
 
-    /// The conversion of the kind `H` is a version of, registered as `#[conversion(…)]` on it says.
+    /// The conversion of the kind of `H`, registered by its attribute `#[conversion(…)]`.
     #[must_use]
     pub fn marked<H: MarkedHub>() -> ConversionOf<H> {
         ConversionOf {
@@ -125,7 +125,7 @@ impl Conversion {
         }
     }
 
-    /// Where it is converted, for manifests.
+    /// The registration, for manifests.
     #[must_use]
     pub fn registration(&self) -> &ConversionRegistration {
         &self.registration
@@ -299,7 +299,7 @@ pub fn group_of(api_version: &'static str) -> &'static str {
         .map_or("", |(group, _version)| group)
 }
 
-/// The versions of one kind, whatever their types are.
+/// The versions of one kind, with erased types.
 trait Versions: Send + Sync {
     fn api_versions(&self) -> Vec<&'static str>;
 
@@ -364,7 +364,7 @@ fn read_spoke<S: Spoke>(object: &str) -> Result<(Value, S::Hub), Fault> {
     Ok((serde_json::to_value(&typed)?, typed.to_hub()?))
 }
 
-/// A conversion has no denials: whatever keeps it from an answer is a fault.
+/// A conversion has no denials: every error is a fault.
 fn fault(refusal: Refusal) -> Fault {
     match refusal {
         Refusal::Denied(denial) => Fault::new(denial.to_string()),

@@ -32,7 +32,7 @@ pub struct Denial {
     pub(crate) status: Status,
 }
 
-/// A denial that somebody else made; a code below 400 is one that the API server chooses.
+/// A denial built elsewhere; for a code below 400 the API server chooses the code.
 impl From<Status> for Denial {
     fn from(status: Status) -> Self {
         Self { status }
@@ -210,7 +210,7 @@ impl From<Denial> for Refusal {
 /// ```
 pub struct Fault(Box<dyn Error + Send + Sync>);
 
-/// A fault in words, with the error it stands on.
+/// A fault message with its source error.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 struct Message {
@@ -234,7 +234,7 @@ impl Fault {
         Self(error.into())
     }
 
-    /// Says what was tried when the error came up.
+    /// Adds a description of the failed operation to the error.
     #[must_use]
     pub fn context(self, text: impl Into<String>) -> Self {
         Self(Box::new(Message {

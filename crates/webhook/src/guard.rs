@@ -1,4 +1,4 @@
-//! Requests that a webhook need not be asked about.
+//! Requests that bypass a webhook.
 
 use serde_json::Value;
 
@@ -9,8 +9,8 @@ use crate::object::decode;
 use crate::response::Response;
 use crate::validate::into_response;
 
-/// Lets requests through without asking the webhook. Where the API server can tell by itself, a
-/// selector or match condition in the registration does the same without a call.
+/// Allows requests without calling the webhook. Prefer a selector or match condition in the registration, which has
+/// the same effect without a call.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -86,7 +86,7 @@ impl Guard {
         self
     }
 
-    /// The handler that is asked about the rest.
+    /// The handler for all other requests.
     pub fn around<H: Handler>(self, handler: H) -> Guarded<H> {
         Guarded {
             guard: self,
@@ -94,7 +94,7 @@ impl Guard {
         }
     }
 
-    /// Returns `true` if a request goes through unasked.
+    /// Returns `true` if a request bypasses the handler.
     fn lets_through(&self, ctx: &Context) -> Result<bool, Refusal> {
         let user = &ctx.user().username;
         let is_exempt = (self.dry_run && ctx.is_dry_run())

@@ -1,4 +1,4 @@
-//! A framework for people who write Kubernetes admission webhooks and conversion webhooks.
+//! A framework for Kubernetes admission and conversion webhooks.
 //!
 //! ```text
 //!   POST /path ──► review ──► Context ──► Handler ──► Response ──► review
@@ -7,16 +7,15 @@
 //!                       Validator<K> ── validating      Mutator<K> ── mutating
 //! ```
 //!
-//! A [`Validator`] or [`Mutator`] sees typed objects and says what it thinks; everything the protocol
-//! asks for is done here: decoding, denials with causes, minimal patches that keep fields the types
-//! do not know, the version and uid of the answer. [`Handler`] is the raw form of both. A [`Conversion`]
-//! converts custom resources between versions, each a type.
+//! A [`Validator`] or [`Mutator`] gets typed objects and returns its decision; the framework implements the protocol:
+//! decoding, denials with causes, minimal patches that preserve unknown fields, the version and uid of the response.
+//! [`Handler`] is the raw form of both. A [`Conversion`] converts custom resources between versions, each a type.
 //!
-//! The module `server` serves webhooks, and `testing` is for their tests; both are features of the same
-//! name, of which the first is on.
+//! The module `server` serves webhooks, and `testing` supports their tests; both are features of the same
+//! name, and `server` is enabled by default.
 //!
-//! A webhook that cannot decide is not a webhook that says no. A [`Denial`] is an answer; a [`Fault`]
-//! is none, and lets the `failurePolicy` of the registration decide.
+//! A [`Denial`] is a response; a [`Fault`] is an error without a decision, to which the `failurePolicy` of the
+//! registration applies.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;

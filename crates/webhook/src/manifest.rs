@@ -1,8 +1,8 @@
-//! The objects that tell a cluster of webhooks, and the `conversion` of CustomResourceDefinitions.
+//! Generation of webhook configurations, and of the `conversion` of CustomResourceDefinitions.
 //!
-//! A registration says what is true wherever its webhook runs; [`ManifestOptions`] says where it runs.
-//! Where both say something, the registration wins. The form is that of kubebuilder: one object of each
-//! kind, the mutating one first, webhooks by name.
+//! A registration is independent of the deployment; [`ManifestOptions`] has the address. If both set a value, the
+//! registration takes precedence. The format is kubebuilder's: one object per kind, the mutating configuration first,
+//! webhooks sorted by name.
 
 use std::collections::BTreeMap;
 
@@ -23,10 +23,10 @@ use crate::conversion::ConversionRegistration;
 use crate::registration::{Registration, Role};
 use crate::webhooks::Webhooks;
 
-/// By this annotation cert-manager knows whose certificate to write into an object.
+/// The annotation by which cert-manager injects a CA into an object.
 const INJECT_CA_FROM: &str = "cert-manager.io/inject-ca-from";
 
-/// Where webhooks run, and how the objects are called.
+/// The address of the webhooks, and the names of the configurations.
 ///
 /// ```
 /// use lockgate_webhook::ManifestOptions;
@@ -131,7 +131,7 @@ impl ManifestOptions {
         self
     }
 
-    /// cert-manager writes the certificates: those of this `namespace/name`.
+    /// Lets cert-manager inject the CA of the Certificate `namespace/name`.
     #[must_use]
     pub fn inject_ca_from(self, certificate: impl Into<String>) -> Self {
         self.annotation(INJECT_CA_FROM, certificate)
@@ -164,7 +164,7 @@ impl ManifestOptions {
         self.client_config_at(path, &registration.webhook.client_config)
     }
 
-    /// How a path is reached. What `own` says wins.
+    /// The `clientConfig` of a path. Settings in `own` take precedence.
     fn client_config_at(&self, path: &str, own: &ClientConfig) -> ClientConfig {
         let ca_bundle = own.ca_bundle.clone();
         let ca_bundle = ca_bundle.or_else(|| self.ca_bundle.clone().map(Bytes));
@@ -297,8 +297,8 @@ impl Manifests {
         self
     }
 
-    /// For each converted kind the part of its CustomResourceDefinition that says where it is converted
-    /// and who injects the CA: patches in the form of kubebuilder's `config/crd/patches`.
+    /// For each converted kind a patch of its CustomResourceDefinition with `spec.conversion` and the annotation for
+    /// CA injection, in the format of kubebuilder's `config/crd/patches`.
     #[must_use]
     pub fn definition_patches(&self) -> &[Value] {
         &self.definitions
@@ -328,7 +328,7 @@ impl Manifests {
         }
     }
 
-    /// The objects; none of a kind of which there is no webhook.
+    /// The objects; kinds without webhooks are omitted.
     #[must_use]
     pub fn configurations(&self) -> &[Configuration] {
         &self.configurations
@@ -427,7 +427,7 @@ fn overlay(object: &mut Value, patch: &Value) {
         (Value::Object(object), Value::Object(patch)) => {
             for (name, value) in patch {
                 match object.get_mut(name) {
-                    // A conversion is replaced as a whole: a URL of before must not stay beside a service.
+                    // A conversion is replaced completely: an old URL must not remain next to a service.
                     Some(there) if name != "conversion" => overlay(there, value),
                     _ => {
                         object.insert(name.clone(), value.clone());

@@ -16,9 +16,8 @@ use crate::validate::{into_response, unknown};
 
 /// Changes objects of the kind `K` on their way in.
 ///
-/// Change the object in place; what changed becomes a patch of those fields alone, and fields that
-/// `K` does not know stay as they are. A mutator must not mind being asked again about its own
-/// result.
+/// Changes the object in place; the framework computes a patch of the changed fields only, and fields unknown to `K`
+/// are preserved. A mutator must be idempotent.
 pub trait Mutator<K>: Send + Sync + 'static
 where
     K: DeserializeOwned + Serialize + Send + Sync,
@@ -28,7 +27,7 @@ where
     fn mutate(&self, ctx: &Context, object: &mut K) -> impl Future<Output = Verdict> + Send;
 }
 
-/// The handler that asks a mutator. A deletion has no object to change and is allowed.
+/// The handler of a mutator. A deletion has no object to change and is allowed.
 pub fn mutating<K, M>(mutator: M) -> impl Handler
 where
     K: DeserializeOwned + Serialize + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! An object of a request: typed, with its text beside it.
+//! An object of a request: typed, with its text.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use crate::denial::{Denial, Refusal};
 
-/// Objects that nest deeper are denied, whatever the failure policy: what a webhook cannot read it
-/// cannot let through. The API server reads 10,000 levels, which would not fit a thread's stack once
-/// typed.
+/// Objects that nest deeper are denied, whatever the failure policy: a webhook must not allow what it cannot decode.
+/// The API server accepts 10,000 levels, which would overflow a thread's stack once typed.
 pub const MAX_DEPTH: usize = 500;
 
 /// An object of a kind, together with everything the kind does not know of.
@@ -20,7 +19,7 @@ pub struct Object<K> {
 }
 
 impl<K: DeserializeOwned> Object<K> {
-    /// Reads an object. `member` is where it stands in the review, for errors.
+    /// Decodes an object. `member` is its field in the review, for errors.
     pub(crate) fn read(text: &str, member: &str) -> Result<Self, Refusal> {
         Ok(Self {
             typed: decode(text, member)?,
@@ -75,7 +74,7 @@ pub(crate) fn decode<T: DeserializeOwned>(text: &str, member: &str) -> Result<T,
     let mut reader = serde_json::Deserializer::from_str(text);
     reader.disable_recursion_limit();
     T::deserialize(&mut reader).map_err(|error| {
-        let message = format!("{member} cannot be read: {error}");
+        let message = format!("cannot decode {member}: {error}");
         Denial::new(422, "Invalid", message).into()
     })
 }
@@ -90,7 +89,7 @@ fn is_too_deep(text: &str) -> bool {
     opening.sum::<usize>() > MAX_DEPTH && depth(text) > MAX_DEPTH
 }
 
-/// How deep JSON text nests, without recursion.
+/// The nesting depth of a JSON text, computed without recursion.
 fn depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let (mut in_string, mut escaped) = (false, false);

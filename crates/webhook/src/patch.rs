@@ -136,8 +136,8 @@ impl Patch {
         patch
     }
 
-    /// The changes of `sent` that a change of a typed view of it comes to: those that lead to what
-    /// [`merge`] makes of it. All three are texts of JSON.
+    /// The patch of `sent` for a change of a typed view of it: the operations that lead to the result of [`merge`].
+    /// All three are JSON texts.
     ///
     /// ```
     /// use lockgate_webhook::patch::Patch;
@@ -148,7 +148,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// What differs is no JSON, or nests more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep.
+    /// The texts are not JSON, or nest more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep.
     pub fn of_view(sent: &str, before: &str, after: &str) -> Result<Self, Refusal> {
         let mut patch = Self::default();
         let texts = Texts {

@@ -43,7 +43,7 @@ words! {
     FailurePolicy {
         /// The request is denied. The default here.
         Fail = "Fail",
-        /// The request goes on as if the webhook had allowed it.
+        /// The request continues as if the webhook had allowed it.
         Ignore = "Ignore",
     }
 
@@ -55,7 +55,7 @@ words! {
         Equivalent = "Equivalent",
     }
 
-    /// `sideEffects`: what a call changes besides its answer.
+    /// `sideEffects`: the effects of a call besides its response.
     SideEffects {
         /// Nothing. The default here.
         None = "None",
@@ -134,7 +134,7 @@ impl Rule {
         self
     }
 
-    /// All operations, those of later versions of the API too.
+    /// All operations, including those of later API versions.
     #[must_use]
     pub fn all_operations(mut self) -> Self {
         self.0.operations = owned(["*"]);
@@ -179,9 +179,9 @@ impl Role {
 pub struct Registration {
     /// Mutating or validating.
     pub role: Role,
-    /// Where it is served.
+    /// The path.
     pub path: String,
-    /// Where it is served besides.
+    /// Additional paths.
     pub aliases: Vec<String>,
     /// Everything else. `client_config` is left empty but for what is true wherever the webhook runs.
     pub webhook: hub::Webhook,
@@ -215,21 +215,21 @@ impl Registration {
         }
     }
 
-    /// Where it is served.
+    /// Sets the path.
     #[must_use]
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
     }
 
-    /// Where it is served besides.
+    /// Adds a path.
     #[must_use]
     pub fn alias(mut self, path: impl Into<String>) -> Self {
         self.aliases.push(path.into());
         self
     }
 
-    /// A fixed URL, whatever the manifests are made for. It is served at the path of the URL.
+    /// Sets a fixed URL, which overrides the manifest options. The webhook is served at the path of the URL.
     #[must_use]
     pub fn url(mut self, url: impl Into<String>) -> Self {
         let url = url.into();
@@ -242,7 +242,7 @@ impl Registration {
         self
     }
 
-    /// The name of the service that reaches it, where it is not that of the other webhooks.
+    /// Sets a Service name, which overrides the manifest options.
     #[must_use]
     pub fn service_name(mut self, name: impl Into<String>) -> Self {
         self.service().name = name.into();
@@ -302,7 +302,7 @@ impl Registration {
         self
     }
 
-    /// How long the API server waits, from 1 to 30.
+    /// Sets the timeout of a call, from 1 to 30 seconds.
     #[must_use]
     pub fn timeout_seconds(mut self, seconds: i32) -> Self {
         self.webhook.timeout_seconds = Some(seconds);
@@ -331,7 +331,7 @@ impl Registration {
         self
     }
 
-    /// Only requests for which this CEL expression is true, as those before it.
+    /// Adds a match condition: a CEL expression that must be true.
     #[must_use]
     pub fn match_condition(
         mut self,
@@ -354,7 +354,7 @@ impl Registration {
     }
 }
 
-/// Where kubebuilder serves the webhook of a kind.
+/// The path at which kubebuilder serves the webhook of a kind.
 ///
 /// ```
 /// use lockgate_webhook::{Role, default_path};
@@ -369,14 +369,14 @@ pub fn default_path(role: Role, group: &str, version: &str, kind: &str) -> Strin
     format!("/{verb}-{group}-{version}-{kind}")
 }
 
-/// Where a webhook is served for people: `/validate-pod`.
+/// The short path of a webhook: `/validate-pod`.
 #[must_use]
 pub fn logical_path(role: Role, kind: &str) -> String {
     format!("/{}-{}", role.verb(), kind.to_lowercase())
 }
 
-/// A type whose registration stands beside its code; the attribute `#[webhook(…)]` writes it.
-/// `As` is [`Mutates<K>`] or [`Validates<K>`], so that one type can be several webhooks.
+/// A type with a registration; implemented by the attribute `#[webhook(…)]`. `As` is [`Mutates<K>`] or
+/// [`Validates<K>`], so that one type can be several webhooks.
 pub trait Marked<As> {
     /// Returns the registration.
     fn registration() -> Registration;
@@ -427,13 +427,13 @@ pub struct Kind {
 
 #[cfg(feature = "kube")]
 impl Kind {
-    /// Where kubebuilder serves the webhook.
+    /// The path at which kubebuilder serves the webhook.
     #[must_use]
     pub fn path(&self, role: Role) -> String {
         default_path(role, &self.group, &self.version, &self.kind)
     }
 
-    /// Where it is served for people.
+    /// The short path, such as `/validate-pod`.
     #[must_use]
     pub fn logical_path(&self, role: Role) -> String {
         logical_path(role, &self.kind)

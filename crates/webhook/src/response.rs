@@ -16,7 +16,7 @@ pub struct Response {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Decision {
-    /// Goes on, changed by the patch when it is not empty.
+    /// Allows the request, with a patch if not empty.
     Allow(Patch),
     Deny(Box<Denial>),
 }
@@ -52,14 +52,14 @@ impl Response {
         }
     }
 
-    /// Tells the client something besides.
+    /// Adds a warning for the client.
     #[must_use]
     pub fn warning(mut self, text: impl Into<String>) -> Self {
         self.warnings.push(text.into());
         self
     }
 
-    /// Writes into the audit log besides.
+    /// Adds an audit annotation.
     #[must_use]
     pub fn audit_annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.audit_annotations.insert(key.into(), value.into());

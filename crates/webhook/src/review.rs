@@ -1,8 +1,7 @@
 //! Reading a review and writing the answer.
 //!
-//! Reading has two stages. The first looks at the envelope only and leaves objects as text, so that an
-//! answer can name the `uid` whatever is wrong with the rest. The second, in [`Context`], reads an
-//! object when a webhook asks for it.
+//! Decoding has two stages. The first decodes the envelope only and keeps objects as text, so that a response can
+//! contain the `uid` whatever is wrong with the rest. The second, in [`Context`], decodes an object on first use.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -27,12 +26,12 @@ use crate::handler::Handler;
 use crate::registration::Role;
 use crate::response::{Decision, Response};
 
-/// The answer to one review, and what a log line wants to know about it.
+/// The response to one review, with the data of its log line.
 #[derive(Debug)]
 pub struct Answered {
     /// The HTTP status code.
     pub code: u16,
-    /// The body: a review, or a text when there is none to send.
+    /// The body: a review, or an error text.
     pub body: Vec<u8>,
     /// The request, unless it could not be read.
     pub context: Option<Context>,
@@ -40,7 +39,7 @@ pub struct Answered {
     pub outcome: Result<Response, ReviewError>,
 }
 
-/// Why there is no decision.
+/// The reason of a failed review.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReviewError {
@@ -369,13 +368,13 @@ fn question_in_steps(text: &str) -> Result<(ReviewVersion, Question<'_>), Unread
         Some((version, uid.into_owned()))
     };
     let question = serde_json::from_str(request).map_err(|error| Unread {
-        message: format!("the request of the AdmissionReview cannot be read: {error}"),
+        message: format!("cannot decode the request of the AdmissionReview: {error}"),
         known: known(),
     })?;
     Ok((version, question))
 }
 
-/// Where a part that was borrowed from a text stands in it.
+/// The range of a borrowed part in its text.
 fn range_in(text: &str, part: &str) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     start..start + part.len()

@@ -25,7 +25,7 @@
 //! # }
 //! ```
 
-// What it is told.
+// The configuration.
 mod certificates;
 mod client_auth;
 mod limits;
@@ -65,13 +65,13 @@ pub use start::{Running, StartError};
 
 use crate::webhooks::Webhooks;
 
-/// How long endpoints take to forget a pod that is going away, with some to spare.
+/// The time until endpoints drop a terminating Pod, with a margin.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(10);
 
-/// How long requests under way get after that. That of controller-runtime.
+/// The drain timeout for requests in progress, as in controller-runtime.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// Where a kubelet asks. `/livez`, `/readyz` and `/healthz` are always there besides.
+/// The probe paths. `/livez`, `/readyz` and `/healthz` are always served in addition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbePaths {
     /// `true` if the process lives.
@@ -133,14 +133,14 @@ impl Server {
         }
     }
 
-    /// Where to listen for reviews; port 0 takes a free one.
+    /// Sets the address to listen on for reviews; port 0 picks a free one.
     #[must_use]
     pub fn listen(mut self, address: impl Into<SocketAddr>) -> Self {
         self.listen = address.into();
         self
     }
 
-    /// Where the certificate is.
+    /// Sets the source of the certificate.
     #[must_use]
     pub fn certificates(mut self, certificates: Certificates) -> Self {
         self.certificates = certificates;
@@ -157,14 +157,14 @@ impl Server {
         self
     }
 
-    /// Who may call; anybody otherwise.
+    /// Sets the client authentication; without it, all clients may call.
     #[must_use]
     pub fn client_auth(mut self, auth: ClientAuth) -> Self {
         self.client_auth = auth;
         self
     }
 
-    /// How much is taken from outside.
+    /// Sets the limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -186,7 +186,7 @@ impl Server {
         self
     }
 
-    /// Shows metrics at a plain HTTP address, which may be that of the probes.
+    /// Serves metrics at a plain HTTP address, which may be the address of the probes.
     #[must_use]
     pub fn metrics(mut self, address: impl Into<SocketAddr>, path: impl Into<String>) -> Self {
         self.metrics = Some((address.into(), path.into()));
@@ -210,22 +210,21 @@ impl Server {
         self
     }
 
-    /// How long to go on serving after being told to stop, while others hear that this server is no
-    /// longer ready. 10 seconds otherwise.
+    /// Sets the time to keep serving after a stop signal, while readiness fails. The default is 10 seconds.
     #[must_use]
     pub fn shutdown_delay(mut self, delay: Duration) -> Self {
         self.shutdown_delay = delay;
         self
     }
 
-    /// How long requests under way get after that. A minute otherwise.
+    /// Sets the drain timeout for requests in progress. The default is one minute.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain = timeout;
         self
     }
 
-    /// Adds metrics of the application to those of the server.
+    /// Adds the application's metrics to those of the server.
     #[must_use]
     pub fn register(mut self, add: impl FnOnce(&mut Registry)) -> Self {
         add(&mut self.registry);
@@ -236,8 +235,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// An address cannot be listened at, a pair that never changes is not one, or names of clients are
-    /// to be checked and no certificates asked for.
+    /// An address cannot be bound, a fixed certificate and key do not match, or client names are set without client
+    /// certificates.
     pub async fn start(self) -> Result<Running, StartError> {
         start::start(self).await
     }

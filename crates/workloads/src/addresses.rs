@@ -1,4 +1,4 @@
-//! The addresses of Pods. Nothing listens on them; they are distinct, as those of a cluster are.
+//! The addresses of Pods. Nothing listens on them, but they are distinct.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

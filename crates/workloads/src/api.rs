@@ -10,7 +10,7 @@ use crate::kind::Kind;
 /// The component that writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Author {
-    /// A controller, by the name of its service account and that of its events.
+    /// A controller, with the names of its service account and event source.
     Controller {
         /// The service account in `kube-system`.
         account: &'static str,
@@ -114,7 +114,7 @@ impl Refused {
     }
 }
 
-/// The change of an object, which is made again when somebody else changed it meanwhile.
+/// A change of an object, which is repeated on a conflict.
 pub type Edit<'e> = &'e (dyn Fn(&mut Value) + Sync);
 
 /// Writes objects through admission.
@@ -131,32 +131,32 @@ pub trait Api: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The server refused it, or the object is gone.
+    /// The server rejected the request, or the object does not exist.
     async fn edit(&self, by: &Author, at: Target<'_>, edit: Edit<'_>) -> Result<Value, Refused>;
 
     /// Deletes an object, in the background. Without a grace period the object's own is used.
     ///
     /// # Errors
     ///
-    /// The server refused it, or the object is gone.
+    /// The server rejected the request, or the object does not exist.
     async fn delete(&self, by: &Author, at: Target<'_>, grace: Option<i64>) -> Result<(), Refused>;
 
     /// Binds a Pod to a node.
     ///
     /// # Errors
     ///
-    /// The server refused it, or the Pod is bound or gone.
+    /// The server rejected the request, or the Pod is bound or deleted.
     async fn bind(&self, pod: Target<'_>, node: &str) -> Result<(), Refused>;
 
-    /// Signs the certificate signing request of a client or a server with the authority of the cluster.
-    /// None if there is no authority at hand or the request cannot be read.
+    /// Signs the certificate signing request of a client or server with the cluster's CA. `None` without a CA or if
+    /// the request cannot be parsed.
     fn sign(&self, request_pem: &str, request: SigningTerms<'_>) -> Option<String>;
 
-    /// Returns when the parts of the server that are made from stored objects have caught up.
+    /// Returns when the server's derived state is up to date.
     async fn settled(&self);
 }
 
-/// What a certificate that is signed may be used for.
+/// The requested usages of a certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct SigningTerms<'t> {
     /// The usages of the request, such as `client auth`.

@@ -21,11 +21,11 @@ pub(crate) struct Cache {
 #[derive(Debug, Default)]
 struct State {
     objects: HashMap<Kind, BTreeMap<Arc<str>, Arc<Object>>>,
-    /// The keys of those a controller has, by its uid.
+    /// The keys of the dependents of a controller, by its uid.
     controlled: HashMap<String, BTreeSet<(Kind, Arc<str>)>>,
-    /// The keys of those without a controller, by namespace.
+    /// The keys of objects without a controller, by namespace.
     orphans: HashMap<(Kind, String), BTreeSet<Arc<str>>>,
-    /// How many Pods every Job has: by the path of the Job, then by its uid.
+    /// The number of Pods of each Job: by the path of the Job, then by its uid.
     pods_of_jobs: HashMap<String, BTreeMap<String, usize>>,
 }
 
@@ -99,8 +99,8 @@ impl Cache {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over what is stored. Returns the object before and the object now; `None` if the bytes are
-    /// those of no object.
+    /// Updates the cache with stored bytes. Returns the previous and the new object; `None` if the bytes are not an
+    /// object.
     pub(crate) fn put(
         &self,
         kind: Kind,
@@ -110,7 +110,7 @@ impl Cache {
         let metadata = value.get_mut("metadata")?.as_object_mut()?;
         let version = entry.revision.to_string();
         metadata.insert(String::from("resourceVersion"), version.into());
-        // Nobody reads them here, and they are half of an object.
+        // Managed fields are unused here, and are half of an object.
         metadata.remove("managedFields");
         let object = Arc::new(Object {
             kind,
@@ -144,7 +144,7 @@ impl Cache {
             .collect()
     }
 
-    /// Tells those who wait that everything up to a revision is here.
+    /// Notifies waiters that everything up to a revision is cached.
     pub(crate) fn advance(&self, to: Revision) {
         self.seen.send_if_modified(|seen| {
             let newer = *seen < to;
@@ -204,7 +204,7 @@ impl Cache {
             .collect()
     }
 
-    /// The uids of Jobs of a path that have Pods: that of the Job, and those of Jobs that had its name before.
+    /// The uids of Jobs at a path that have Pods: the current Job, and earlier ones with its name.
     pub(crate) fn jobs_with_pods(&self, path: &str) -> Vec<String> {
         let state = self.read();
         let counts = state.pods_of_jobs.get(path);

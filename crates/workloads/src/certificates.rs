@@ -1,4 +1,4 @@
-//! CertificateSigningRequests: those that are approved are signed by the authority of the cluster.
+//! CertificateSigningRequests: approved requests are signed by the cluster's CA.
 //!
 //! UPSTREAM: kubernetes pkg/controller/certificates/signer/signer.go
 
@@ -22,7 +22,7 @@ const AUTHOR: Author = Author::Controller {
 ///
 /// UPSTREAM: kubernetes pkg/controller/certificates/signer/config (ClusterSigningDuration)
 const LIFETIME: i64 = 365 * 24 * 3600;
-/// The shortest lifetime that can be asked for.
+/// The minimum lifetime.
 const SHORTEST: i64 = 600;
 
 /// Signs a request that was approved.

@@ -23,7 +23,7 @@ impl Clocks {
         (since + lasts).saturating_duration_since(now)
     }
 
-    /// Forgets an object that is gone.
+    /// Removes a deleted object.
     pub(crate) fn forget(&self, uid: &str) {
         let mut clocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         clocks.remove(uid);

@@ -28,8 +28,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Makes the status of an object this one, unless it is. If the object was changed since it was looked
-    /// at, nothing is written: the change is an event, and another look follows it.
+    /// Updates the status of an object if it differs. If the object has changed since it was read, nothing is
+    /// written: the change is an event that triggers another reconciliation.
     pub(crate) async fn set_status(
         &self,
         by: &Author,
@@ -79,7 +79,7 @@ impl Context {
     }
 }
 
-/// An object that is gone, or another one by now, needs nothing any more.
+/// A deleted or recreated object needs no processing.
 pub(crate) fn unless_gone(result: Result<(), Refused>) -> Result<(), Refused> {
     match result {
         Err(refused) if refused.is_not_found() || refused.is_conflict() => Ok(()),

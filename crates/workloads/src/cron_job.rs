@@ -27,7 +27,7 @@ const AUTHOR: Author = Author::Controller {
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 /// A longer sleep would miss changes of the clock.
 const LONGEST_SLEEP: i64 = 3600;
-/// Times that may be missed before it is told.
+/// The number of missed start times that causes an event.
 const MISSED_MAX: usize = 100;
 
 /// A CronJob with its Jobs.
@@ -61,7 +61,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
 }
 
 impl Cron<'_> {
-    /// Writes the Jobs that run into the status, and tells of those that ended.
+    /// Updates the active Jobs in the status, and records events for finished ones.
     fn list_active(&mut self) {
         let was_active =
             |job: &Object| list(&self.status, "/active").any(|one| text(one, "/uid") == job.uid());
@@ -163,7 +163,7 @@ impl Cron<'_> {
         Some((due, is_late))
     }
 
-    /// Makes room as the concurrency policy says. Returns false if there is none.
+    /// Applies the concurrency policy. Returns false if no Job may start.
     async fn may_start(&self) -> Result<bool, Refused> {
         let active: Vec<_> = self.active().cloned().collect();
         match text(self.cron, "/spec/concurrencyPolicy") {

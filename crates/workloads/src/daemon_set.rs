@@ -146,7 +146,7 @@ impl Daemons<'_> {
         pod
     }
 
-    /// Whether a node is to have a Pod, and whether one that it has may stay.
+    /// Returns whether a node should get a Pod, and whether an existing Pod may stay.
     fn wants(&self, node: &Object) -> (bool, bool) {
         let mut pod = self.pod(node.name());
         // The affinity of the template counts, not the one that names the node.

@@ -230,7 +230,7 @@ impl<'r> Rollout<'r> {
         set_annotation(set, MAX, &(sizes.replicas + sizes.max_surge).to_string());
     }
 
-    /// Creates the set of the template. What fails is told by conditions and an event.
+    /// Creates the ReplicaSet of the template. Errors are reported by conditions and an event.
     async fn create_new(&self) -> Looked {
         let deployment = self.deployment;
         let mut template = deployment["spec"]["template"].clone();
@@ -280,7 +280,7 @@ impl<'r> Rollout<'r> {
                 Ok(Next::Done)
             }
             Err(refused) if refused.is_already_exists() => {
-                // Another set has the name: the hash is made with another number.
+                // Hash collision: the hash is computed with the next collision count.
                 let at = deployment.status();
                 let edit = |deployment: &mut Value| {
                     let collisions = count(deployment, "/status/collisionCount");

@@ -70,7 +70,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     Ok(next)
 }
 
-/// The Pods that are expected, and those that have to be healthy.
+/// The expected Pods, and the required number of healthy ones.
 fn counts(context: &Context, budget: &Value, pods: &[Arc<Object>]) -> (i64, i64) {
     let many = i64::try_from(pods.len()).unwrap_or(i64::MAX);
     if let Some(most) = budget.pointer("/spec/maxUnavailable") {

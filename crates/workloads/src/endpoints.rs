@@ -57,7 +57,7 @@ fn pods(context: &Context, service: &Object) -> Vec<Arc<Object>> {
     pods
 }
 
-/// The ports of a Service at one of its Pods; those whose names the Pod does not know are left out.
+/// The ports of a Service at one of its Pods; names that the Pod does not have are omitted.
 fn ports(service: &Value, pod: &Value) -> Vec<Value> {
     list(service, "/spec/ports")
         .filter_map(|port| {
@@ -221,7 +221,7 @@ fn subsets(service: &Object, pods: &[Arc<Object>]) -> Vec<Value> {
 
 /// Makes the EndpointSlices of a Service follow its Pods.
 pub(crate) async fn look_at_slices(context: &Context, path: &str) -> Looked {
-    // Those of a Service that is gone are collected with their owner.
+    // Slices of a deleted Service are garbage collected.
     let Some(service) = selecting(context, path).filter(|service| !is_deleting(service)) else {
         return Ok(Next::Done);
     };

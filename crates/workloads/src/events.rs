@@ -115,7 +115,7 @@ impl Recorder {
     }
 }
 
-/// What was written already, so that it is counted and not written again.
+/// A recorded event, to increment its count instead of creating another.
 #[derive(Debug, Default)]
 struct Known {
     written: HashMap<String, (String, u64)>,
@@ -155,7 +155,7 @@ impl Known {
     }
 }
 
-/// Writes events until nobody records any.
+/// Writes events until all recorders are dropped.
 pub(crate) async fn write(api: Arc<dyn Api>, mut notes: mpsc::Receiver<Note>) {
     let mut known = Known::default();
     while let Some(note) = notes.recv().await {
@@ -185,7 +185,7 @@ pub(crate) async fn write(api: Arc<dyn Api>, mut notes: mpsc::Receiver<Note>) {
     }
 }
 
-/// Counts an event once more. Returns false if it is gone.
+/// Increments the count of an event. Returns false if it is gone.
 async fn again(api: &dyn Api, note: &Note, name: &str, count: u64) -> bool {
     let at = Target {
         kind: Kind::Event,

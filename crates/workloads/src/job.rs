@@ -1,7 +1,7 @@
 //! Jobs: Pods until enough of them succeeded, or too many failed.
 //!
-//! A finished Pod is counted once, whatever happens between: its uid is written into the status, then it
-//! loses its finalizer, then the counter grows.
+//! A finished Pod is counted once, whatever happens: its uid is written to the status, then its finalizer is removed,
+//! then the counter is incremented.
 //!
 //! UPSTREAM: kubernetes pkg/controller/job
 
@@ -105,8 +105,8 @@ async fn free(context: &Context, pod: &Object) -> Result<(), Refused> {
     context.edit(&AUTHOR, pod, &edit).await
 }
 
-/// Frees the Pods of Jobs of a path that are gone, be there another one of the same name or not: nobody
-/// counts them any more.
+/// Removes the finalizers of Pods of deleted Jobs at a path, whether or not another Job has the same name: the Pods
+/// are no longer counted.
 ///
 /// UPSTREAM: pkg/controller/job/job_controller.go (syncOrphanPod).
 async fn free_orphans(context: &Context, path: &str, live: Option<&str>) -> Result<(), Refused> {
@@ -335,7 +335,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Creates the Pods that are missing, and deletes those that are too many.
+    /// Creates missing Pods, and deletes surplus ones.
     async fn manage(&mut self) -> Looked {
         let parallelism = number(self.job, "/spec/parallelism").unwrap_or(1);
         let completions = number(self.job, "/spec/completions");

@@ -1,7 +1,6 @@
 //! The kubelet of simulated nodes: Pods start, become ready, complete, restart and stop as their plan says.
 //!
-//! A look at a Pod finds the stage it is in and the time that is left of it, and takes the next step when
-//! there is none.
+//! A reconciliation determines the stage of a Pod and its remaining time, and takes the next step when it is over.
 //!
 //! UPSTREAM: kubernetes pkg/kubelet/kubelet_pods.go, pkg/kubelet/status
 
@@ -334,7 +333,7 @@ impl Sandbox<'_> {
     }
 }
 
-/// Deletes a Pod whose node is gone. One that was never there may come yet.
+/// Deletes a Pod whose node was deleted. A node that never existed may still be created.
 pub(crate) async fn collect(context: &Context, path: &str) -> Looked {
     let Some(pod) = context.cache.at(Kind::Pod, path) else {
         return Ok(Next::Done);

@@ -7,11 +7,11 @@
 //!                            └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A look first waits until the cache has everything that was stored before it began. A controller
-//! therefore sees its own writes, and needs no expectations. Each looks at the newest state and tries again
-//! when it fails, so that none depends on seeing every event.
+//! A reconciliation first waits until the cache has everything stored before it began. A controller therefore sees
+//! its own writes, and needs no expectations. Each reads the latest state and retries on errors, so that none depends
+//! on seeing every event.
 //!
-//! Writes go out through [`Api`], so that they pass admission like those of everybody else.
+//! Writes go through [`Api`], so that they pass admission like all others.
 
 #![warn(missing_docs)]
 
@@ -26,7 +26,7 @@ mod api;
 // The settings.
 mod settings;
 
-// The newest state, and what is to be looked at.
+// The latest state, and the work queue.
 mod cache;
 mod queue;
 

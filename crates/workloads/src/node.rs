@@ -1,6 +1,6 @@
 //! Simulated nodes: registered at start, ready, with a lease that is renewed.
 //!
-//! Nodes with the annotation `lockgate.dev/simulated: "true"` are simulated, whoever created them.
+//! Nodes with the annotation `lockgate.dev/simulated: "true"` are simulated, whether created here or by users.
 //!
 //! UPSTREAM: kubernetes pkg/kubelet/kubelet_node_status.go, pkg/controller/nodelifecycle
 
@@ -170,8 +170,7 @@ pub(crate) async fn look(context: &Context, name: &str) -> Looked {
     Ok(Next::Done)
 }
 
-/// The taints of a node that is ready: those of the node lifecycle controller follow the spec, the others
-/// stay.
+/// The taints of a ready node: taints of the node lifecycle controller follow the spec, others are kept.
 fn taints(node: &Value) -> Vec<Value> {
     const OWN: [&str; 3] = [
         "node.kubernetes.io/not-ready",

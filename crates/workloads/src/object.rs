@@ -96,7 +96,7 @@ impl Object {
     }
 }
 
-/// The text at a pointer, empty if there is none.
+/// The string at a pointer; empty by default.
 pub(crate) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
     let found = value.pointer(pointer).and_then(Value::as_str);
     found.unwrap_or_default()
@@ -107,7 +107,7 @@ pub(crate) fn number(value: &Value, pointer: &str) -> Option<i64> {
     value.pointer(pointer)?.as_i64()
 }
 
-/// The number at a pointer, zero if there is none.
+/// The number at a pointer; zero by default.
 pub(crate) fn count(value: &Value, pointer: &str) -> i64 {
     number(value, pointer).unwrap_or_default()
 }
@@ -116,7 +116,7 @@ pub(crate) fn flag(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer).and_then(Value::as_bool) == Some(true)
 }
 
-/// The items at a pointer, none if there is no list.
+/// The items at a pointer; empty by default.
 pub(crate) fn list<'v>(
     value: &'v Value,
     pointer: &str,
@@ -129,7 +129,7 @@ pub(crate) fn is_deleting(value: &Value) -> bool {
     !text(value, "/metadata/deletionTimestamp").is_empty()
 }
 
-/// The label of a key; empty if there is none.
+/// The value of a label; empty by default.
 pub(crate) fn label<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     member(value, "labels", key)
 }
@@ -146,7 +146,7 @@ fn controller(value: &Value) -> Option<&Value> {
     list(value, "/metadata/ownerReferences").find(|owner| flag(owner, "/controller"))
 }
 
-/// The object at a member of an object, which is made if it is missing.
+/// The object at a field, created if missing.
 pub(crate) fn entry<'v>(value: &'v mut Value, member: &str) -> &'v mut Map<String, Value> {
     if !value.is_object() {
         *value = json!({});

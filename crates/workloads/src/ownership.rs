@@ -1,5 +1,4 @@
-//! Adoption and release: a controller takes the objects that it selects and nobody has, and lets go of
-//! those it no longer selects.
+//! Adoption and release: a controller adopts selected orphans, and releases objects that no longer match.
 //!
 //! UPSTREAM: kubernetes pkg/controller/controller_ref_manager.go
 

@@ -1,4 +1,4 @@
-//! What a Pod is to go through: the settings, and the annotations that say otherwise.
+//! The simulated lifecycle of a Pod: the settings, and overriding annotations.
 //!
 //! ```text
 //!   scheduled ─ start-after ─► running ─ ready-after ─► ready ─ complete-after ─► succeeded or failed
@@ -19,7 +19,7 @@ const SIMULATE: &str = "lockgate.dev/simulate";
 pub(crate) enum Behaviour {
     /// As its spec says.
     Plain,
-    /// Its containers run until it is deleted, whatever the restart policy.
+    /// Its containers run until it is deleted, regardless of the restart policy.
     Run,
     /// Its containers exit with this code.
     Fail(i64),
@@ -79,7 +79,7 @@ impl Plan {
     }
 }
 
-/// Values that are not known are as if there were none: a Pod of somebody else's chart is no reason to fail.
+/// Unknown values are ignored: a Pod from a third-party chart must not fail.
 fn behaviour(text: &str) -> Behaviour {
     match text.split_once('=').unwrap_or((text, "")) {
         ("run", _) => Behaviour::Run,

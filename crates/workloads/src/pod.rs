@@ -147,7 +147,7 @@ pub(crate) fn available_in(pod: &Value, min_ready_seconds: i64, now: i64) -> Opt
     Some((since.unwrap_or(now) + min_ready_seconds - now).max(0))
 }
 
-/// How many Pods are ready, and how many available, and when the next one is.
+/// The numbers of ready and available Pods, and the time of the next change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
     pub(crate) ready: i64,
@@ -182,8 +182,8 @@ fn restarts(pod: &Value) -> i64 {
     counts.max().unwrap_or_default()
 }
 
-/// Sorts Pods in the order in which they are deleted: those that have come less far first, then those
-/// that share their node with more others, then the younger ones.
+/// Sorts Pods in deletion order: less advanced Pods first, then Pods that share their node with more others, then
+/// younger ones.
 ///
 /// UPSTREAM: kubernetes pkg/controller/controller_utils.go (ActivePodsWithRanks)
 pub(crate) fn sort_for_deletion(pods: &mut [Arc<Object>]) {

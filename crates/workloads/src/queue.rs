@@ -1,5 +1,5 @@
-//! The work queue: each object once per controller, again when it changed meanwhile, and later when a look
-//! failed or asked for it.
+//! The work queue: each object once per controller, again if it changed meanwhile, and later after a failure or on
+//! request.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) enum Lane {
     Volume,
 }
 
-/// An object for a controller to look at, by its path.
+/// An object to reconcile by a controller, by its path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Work {
     pub(crate) lane: Lane,
@@ -46,7 +46,7 @@ pub(crate) struct Work {
 /// The result of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// There is nothing to do until something changes.
+    /// No work until something changes.
     Done,
     /// Another look is due after some time.
     After(Duration),
@@ -80,7 +80,7 @@ enum State {
     Later(Instant),
 }
 
-/// The objects to look at.
+/// The objects to reconcile.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     ready: HashMap<Lane, VecDeque<Arc<str>>>,
@@ -139,7 +139,7 @@ impl Queue {
         }
     }
 
-    /// The next object to look at now, of a controller that has room.
+    /// The next object to reconcile now, of a controller with a free worker.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Work> {
         while let Some((at, _)) = self.later.first()
             && *at <= now

@@ -117,7 +117,7 @@ async fn create(
         {
             break;
         }
-        // Another one has the name: the hash is made with another number.
+        // Hash collision: the hash is computed with the next collision count.
     }
     Ok(())
 }

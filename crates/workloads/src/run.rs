@@ -1,5 +1,4 @@
-//! The loop: everything that is stored is read once, then every change is watched, and controllers look at
-//! what follows.
+//! The loop: lists all stored objects once, then watches changes, and runs reconciliations.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -57,7 +56,7 @@ pub async fn run(api: Arc<dyn Api>, store: Arc<dyn Store>, settings: Settings) {
         match controllers.follow().await {
             ReadError::Compacted(_) => {}
             error => {
-                tracing::warn!(%error, "the workload controllers cannot read the store");
+                tracing::warn!(%error, "workload controllers cannot read the store");
                 tokio::time::sleep(STORAGE_PAUSE).await;
             }
         }
@@ -177,7 +176,7 @@ impl Controllers {
                     Ok(next) => next,
                     Err(refused) => {
                         let error = refused.message();
-                        tracing::debug!(?doing, error, "a controller failed, retrying");
+                        tracing::debug!(?doing, error, "controller failed, retrying");
                         Next::Retry
                     }
                 }
@@ -190,7 +189,7 @@ impl Controllers {
         let (id, next) = match ended {
             Some(Ok(ended)) => ended,
             Some(Err(error)) => {
-                tracing::error!(%error, "a worker of a controller ended early");
+                tracing::error!(%error, "controller worker exited unexpectedly");
                 (error.id(), Next::Retry)
             }
             None => return,
@@ -206,7 +205,7 @@ async fn look(context: &Context, store: &dyn Store, work: &Work) -> Looked {
     match store.revision().await {
         Ok(revision) => context.cache.reach(revision).await,
         Err(error) => {
-            tracing::warn!(%error, "the workload controllers cannot read the store");
+            tracing::warn!(%error, "workload controllers cannot read the store");
             return Ok(Next::Retry);
         }
     }

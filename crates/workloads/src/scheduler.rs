@@ -88,7 +88,7 @@ async fn refuse(context: &Context, pod: &Object, why: &str) -> Looked {
     Ok(Next::Done)
 }
 
-/// The node for a Pod: of those that take it, the one with the fewest Pods.
+/// The node for a Pod: of the eligible nodes, the one with the fewest Pods.
 fn choose(context: &Context, pod: &Value) -> Result<Arc<Object>, String> {
     let nodes = context.cache.all(Kind::Node);
     let total = nodes.len();
@@ -196,7 +196,7 @@ pub(crate) fn is_selected(pod: &Value, node: &Object) -> bool {
 
 enum Claims {
     Bound,
-    /// They are told of the node, and wake the Pod when they are bound.
+    /// They wake the Pod when they are bound to a node.
     Waiting,
     Missing(String),
 }

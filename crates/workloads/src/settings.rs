@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The most nodes that are made.
+/// The maximum number of nodes.
 const NODES_MAX: u16 = 1000;
 
 /// The settings of the simulated cluster.
@@ -10,7 +10,7 @@ const NODES_MAX: u16 = 1000;
 pub struct Settings {
     /// The name of the node; of several, the names are numbered from 0.
     pub node_name: String,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: u16,
     /// The time from being scheduled to running. Short, so that tests do not wait, and not zero, so that
     /// they see Pods that are pending.

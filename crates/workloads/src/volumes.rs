@@ -107,7 +107,7 @@ async fn pending(context: &Context, claim: &Object) -> Looked {
     Ok(Next::Done)
 }
 
-/// A claim whose volume is gone is lost, if it had it.
+/// A bound claim whose volume is gone is lost.
 async fn lose(context: &Context, claim: &Object) -> Looked {
     if annotation(claim, BOUND).is_none() {
         return pending(context, claim).await;
@@ -193,7 +193,7 @@ fn claim_reference(claim: &Object) -> Value {
     })
 }
 
-/// Ties a claim and a volume to each other: first the volume, so that nobody else takes it.
+/// Binds a claim and a volume: first the volume, so that no other claim takes it.
 async fn bind(context: &Context, claim: &Object, volume: &Object) -> Looked {
     let is_reserved = volume
         .pointer("/spec/claimRef")
@@ -294,7 +294,7 @@ async fn provision(context: &Context, claim: &Object, class: &Object) -> Looked 
     Ok(Next::Done)
 }
 
-/// Writes the phase of a volume, and deletes one that was provisioned for a claim that is gone.
+/// Writes the phase of a volume, and deletes a provisioned volume whose claim is gone.
 pub(crate) async fn look_at_volume(context: &Context, name: &str) -> Looked {
     let Some(volume) = context.cache.at(Kind::PersistentVolume, name) else {
         return Ok(Next::Done);

@@ -1,4 +1,4 @@
-//! Who is to look at what after a change.
+//! The objects to reconcile after a change.
 
 use crate::context::Context;
 use crate::kind::Kind;
@@ -7,7 +7,7 @@ use crate::queue::{Lane, Queue};
 use crate::replica_set::selects_pod;
 use crate::scheduler;
 
-/// The controllers that look at objects of a kind of their own.
+/// The controllers that reconcile objects of their own kind.
 fn lane(kind: Kind) -> Option<Lane> {
     Some(match kind {
         Kind::CertificateSigningRequest => Lane::Certificate,
@@ -40,7 +40,7 @@ pub(crate) fn wake(
         context.clocks.forget(object.uid());
     }
     let mut waker = Waker { context, queue };
-    // Pods of a Job that is gone still have its finalizer.
+    // Pods of a deleted Job still have its finalizer.
     if object.kind == Kind::Job && new.is_none() {
         waker.queue.add(Lane::Job, object.path());
     }
@@ -119,7 +119,7 @@ impl Waker<'_> {
         }
     }
 
-    /// Wakes those in the namespace of an object whose selectors match it.
+    /// Queues the objects in the namespace whose selectors match.
     fn selecting(&mut self, kind: Kind, lane: Lane, object: &Object) {
         for one in self.context.cache.in_namespace(kind, object.namespace()) {
             let is_selected = match kind {
@@ -259,7 +259,7 @@ impl Waker<'_> {
         }
     }
 
-    /// A new volume or class may be what a claim waits for; a volume whose claim is gone is released.
+    /// A new volume or class may satisfy a waiting claim; a volume whose claim is gone is released.
     fn volume(&mut self, object: &Object) {
         for claim in self.context.cache.all(Kind::PersistentVolumeClaim) {
             let is_bound = text(&claim, "/status/phase") == "Bound";

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use notes::Notes;
 use secure::Secure;
 
-/// How often the main server is asked how clients are authenticated.
+/// The refresh interval of the main server's authentication configuration.
 const REFRESH: Duration = Duration::from_secs(60);
 
 /// A server that runs until it is dropped.

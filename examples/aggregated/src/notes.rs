@@ -39,7 +39,7 @@ pub(crate) struct Notes {
     store: Arc<dyn Store>,
 }
 
-/// What a path means.
+/// A parsed request path.
 enum Path<'p> {
     Discovery,
     Group,

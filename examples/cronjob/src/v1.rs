@@ -33,7 +33,7 @@ pub struct CronJobSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rest {
-    /// How late a job may start, in seconds.
+    /// The deadline for starting a missed job, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starting_deadline_seconds: Option<i64>,
     /// `Allow`, `Forbid` or `Replace`.
@@ -45,10 +45,10 @@ pub struct Rest {
     /// The job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_template: Option<JobTemplateSpec>,
-    /// How many completed jobs are kept.
+    /// The number of completed jobs to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub successful_jobs_history_limit: Option<i32>,
-    /// How many failed jobs are kept.
+    /// The number of failed jobs to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_jobs_history_limit: Option<i32>,
 }

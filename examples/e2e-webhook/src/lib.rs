@@ -1,6 +1,6 @@
 //! The webhook of the upstream end-to-end tests, endpoint by endpoint.
 //!
-//! What an API server and its tests expect of it is kept: texts, patches, even answers that are odd.
+//! Texts, patches and even unusual responses are those that upstream's e2e tests expect.
 //!
 //! UPSTREAM: kubernetes test/images/agnhost/webhook
 
@@ -13,10 +13,10 @@ use lockgate_webhook::{
 };
 use serde_json::{Value, json};
 
-/// What a handler makes of a request.
+/// The result of a handler.
 type Answer = Result<Response, Refusal>;
 
-/// What answers at once.
+/// A handler.
 type Endpoint = fn(&Context) -> Answer;
 
 /// The label and the member by which tests say what they want.

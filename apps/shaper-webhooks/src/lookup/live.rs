@@ -11,10 +11,10 @@ use super::{Lookup, LookupError, Which};
 use crate::api::{Assignment, GROUP, Profile, VERSION};
 use crate::labels::{self, BUILDARCHS};
 
-/// How many objects one answer brings.
+/// The page size of lists.
 const PAGE: u32 = 500;
 
-/// Where to look for objects with a label.
+/// The scope of a lookup by label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// Everywhere, as the data plane does.

@@ -51,7 +51,7 @@ impl Cluster {
         assert!(!passed && text.contains(want), "{want}: {text}");
     }
 
-    /// What a client other than kubectl, which shows causes alone, gets to see.
+    /// The error status as clients other than kubectl see it; kubectl shows only the causes.
     async fn refusal(&self, object: &Value) -> kube::core::Status {
         let (group, version) = object["apiVersion"]
             .as_str()

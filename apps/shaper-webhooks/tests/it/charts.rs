@@ -324,7 +324,7 @@ fn certificates_come_in_two_steps_and_the_authority_is_what_is_injected() {
     }
 }
 
-/// What the program reads in the pod is what the chart writes.
+/// The program reads the configuration that the chart renders.
 #[test]
 fn the_program_reads_its_configuration() {
     for arguments in [&[][..], EVERYTHING] {
@@ -380,7 +380,7 @@ impl Lookup for Nothing {
     }
 }
 
-/// What the chart registers is what the program says of its webhooks.
+/// The chart registers the webhooks that the program serves.
 #[test]
 fn registers_what_the_program_serves() {
     let rules = ProfileRules {

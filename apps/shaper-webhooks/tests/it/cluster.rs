@@ -30,7 +30,7 @@ pub(crate) struct Cluster {
     authorities: BTreeMap<String, Authority>,
 }
 
-/// What cert-manager's own definitions say, as far as a chart that uses them needs.
+/// The parts of cert-manager's CRDs that a chart needs.
 const CERT_MANAGER: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -113,7 +113,7 @@ fn does_not_start_where_somebody_else_listens() {
     assert_eq!(output.status.code(), Some(1));
     let log = lines(&output.stderr);
     let error = log.last().unwrap()["error"].as_str().unwrap();
-    let want = format!("cannot start the webhook server: cannot listen at `127.0.0.1:{port}`: ");
+    let want = format!("cannot start the webhook server: cannot listen on `127.0.0.1:{port}`: ");
     assert!(error.starts_with(&want), "{error}");
 }
 

@@ -1,4 +1,4 @@
-//! What the tests run: the program itself, Helm, kubectl, a server to talk to.
+//! Test support: the program, Helm, kubectl and a server.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// What a start may take on a busy machine.
+/// The startup timeout on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The root of the repository.
@@ -99,7 +99,7 @@ pub(crate) fn find<'d>(documents: &'d [Value], kind: &str, name: &str) -> &'d Va
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
-    /// Where it answers reviews, probes and metrics.
+    /// The addresses for reviews, probes and metrics.
     pub(crate) webhooks: SocketAddr,
     pub(crate) probes: SocketAddr,
     pub(crate) metrics: SocketAddr,

@@ -19,7 +19,7 @@ use crate::decision::FailurePolicy;
 use crate::https::split_authority;
 use crate::object::same_text;
 
-/// Where a configuration comes from.
+/// The source of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The API.
@@ -167,7 +167,7 @@ impl CompiledHook {
         &self.identity
     }
 
-    /// Where it comes from.
+    /// The source of the configuration.
     #[must_use]
     pub fn source(&self) -> Source {
         self.source
@@ -202,7 +202,7 @@ impl CompiledHook {
         self.webhook.reinvocation_policy.as_deref() == Some("IfNeeded")
     }
 
-    /// How long a call may take.
+    /// The timeout of a call.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         let seconds = u64::try_from(self.webhook.timeout_seconds?).unwrap_or_default();

@@ -1,9 +1,8 @@
 //! Finds the hooks that can match at all, so that the others cost nothing.
 //!
-//! A hook is listed under every operation, group and resource its rules name. A request looks up its
-//! own resource and the equivalent ones and gets all hooks that could match, in calling order, and
-//! some that do not. What the index leaves out would have been skipped without a trace: a hook none
-//! of whose rules match has no effect, whatever its selectors say.
+//! A hook is listed under every operation, group and resource in its rules. A request looks up its own resource and
+//! the equivalent ones and gets all hooks that may match, in calling order, with some false positives. Hooks that the
+//! index omits would be skipped without effect: none of their rules match.
 
 use std::collections::HashMap;
 
@@ -16,7 +15,7 @@ use crate::request::Operation;
 /// Positions of hooks, ascending.
 type Positions = Vec<u32>;
 
-/// Where hooks stand.
+/// The index of hooks by operation, group and resource.
 #[derive(Debug, Default)]
 pub(crate) struct Index([Level; 4]);
 
@@ -38,13 +37,13 @@ struct Resources {
 pub struct Candidates(Vec<u32>);
 
 impl Candidates {
-    /// All of so many hooks.
+    /// The positions of all hooks.
     #[must_use]
     pub fn all(count: usize) -> Self {
         Self((0..u32::try_from(count).unwrap_or(u32::MAX)).collect())
     }
 
-    /// Those before a position.
+    /// The positions below `end`.
     pub(crate) fn below(mut self, end: usize) -> Self {
         self.0.retain(|position| (*position as usize) < end);
         self
@@ -55,7 +54,7 @@ impl Candidates {
         self.0.iter().map(|position| *position as usize)
     }
 
-    /// How many there are.
+    /// The number of hooks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -84,7 +83,7 @@ impl Index {
         index
     }
 
-    /// Returns `true` if some hook can match a request for a resource as it is named, whatever the operation.
+    /// Returns `true` if a hook may match a request for this resource with any operation.
     pub(crate) fn concerns(&self, group: &str, resource: &str) -> bool {
         let lists = self.0.iter().flat_map(|level| level.lists(group, resource));
         lists.flatten().any(|positions| !positions.is_empty())

@@ -25,7 +25,7 @@ use crate::conditions::RegistrationChecker;
 
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
-/// Where upstream builds the scheme that knows the kinds; part of one error text.
+/// The file in which upstream builds the scheme; part of one error text.
 const SCHEME: &str = "k8s.io/kubernetes/pkg/admission/plugin/webhook/manifest/loader/loader.go:41";
 
 /// Manifests that cannot be used.

@@ -6,8 +6,8 @@
 //!                                            and the index that finds the candidates
 //! ```
 //!
-//! As with hooks, a snapshot never changes and is made when it is first asked for, and what did not
-//! change keeps its compiled form. A policy without bindings does nothing and is not in it.
+//! As with hooks, a snapshot is immutable and built on first use, and unchanged policies keep their compiled form.
+//! Policies without bindings have no effect and are omitted.
 
 mod binding;
 mod compiled;
@@ -145,7 +145,7 @@ impl Policies {
         policies
     }
 
-    /// Which kind they are.
+    /// The kind of the policies.
     #[must_use]
     pub fn kind(&self) -> PolicyKind {
         self.kind
@@ -274,7 +274,7 @@ fn unreadable_key(what: Registered, name: &str) -> String {
     format!("{}/{name}", what.name())
 }
 
-/// The value of a key if somebody has it, and a new one otherwise.
+/// The cached value of a key, or a new one.
 fn shared<K: Eq + Hash, V>(
     known: &mut HashMap<K, Weak<V>>,
     key: K,

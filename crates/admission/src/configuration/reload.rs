@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::Configurations;
 use super::manifests::{self, ManifestError, ManifestGate, hex};
 
-/// How often the files are looked at.
+/// The polling interval of the files.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// The outcome of reading the manifest files.
@@ -97,7 +97,7 @@ impl StaticManifests {
         let mut files = FileWatch::new([self.directory.clone()]);
         let mut was_told = false;
         loop {
-            // Said once: as long as it stays so, there is nothing new to say.
+            // Logged once, until the state changes.
             match files.begin() {
                 Ok(()) => was_told = false,
                 Err(problem) if !was_told => {
@@ -117,7 +117,7 @@ impl StaticManifests {
         }
     }
 
-    /// Counts how often the files were looked at with any outcome but "unchanged".
+    /// Counts the checks of the files with any outcome but "unchanged".
     #[must_use]
     pub fn outcomes(&self) -> watch::Receiver<u64> {
         self.noted.subscribe()

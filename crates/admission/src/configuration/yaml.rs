@@ -21,7 +21,7 @@ pub enum ConfigurationError {
         message: String,
     },
     /// The document is of another kind.
-    #[error("document {document}: `{found}` is no webhook configuration of v1 or v1beta1")]
+    #[error("document {document}: `{found}` is not a webhook configuration of v1 or v1beta1")]
     Kind {
         /// The number of the document, from 1.
         document: usize,
@@ -135,7 +135,7 @@ webhooks:
             (String::from("a: ["), "document 1: "),
             (
                 String::from("{apiVersion: v1, kind: Pod}"),
-                "document 1: `v1 Pod` is no webhook configuration of v1 or v1beta1",
+                "document 1: `v1 Pod` is not a webhook configuration of v1 or v1beta1",
             ),
             (
                 GOOD.replace("sideEffects", "sideEffect"),

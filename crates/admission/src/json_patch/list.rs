@@ -3,7 +3,7 @@
 //! A plain vector moves everything behind the place, so ten thousand insertions at the front of a
 //! million elements would take a minute. Here elements live in chunks, and only one chunk moves.
 
-/// How many elements a chunk may hold before it is split.
+/// The maximum number of elements per chunk.
 const MAX_CHUNK: usize = 2048;
 
 /// A list of small values.

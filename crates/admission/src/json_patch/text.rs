@@ -91,7 +91,7 @@ fn number_text(number: &serde_json::Number) -> String {
     }
 }
 
-/// How Go escapes a character of a string, if it does.
+/// The escape sequence of a character in a Go string, if any.
 fn escape(c: char, buffer: &mut [u8; 6]) -> Option<&[u8]> {
     let short: &[u8] = match c {
         '"' => b"\\\"",

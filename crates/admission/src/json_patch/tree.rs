@@ -180,7 +180,7 @@ impl<'a> Tree<'a> {
         Err(TargetProblem::NoMember(key.to_owned()))
     }
 
-    /// How long the JSON text of a node is.
+    /// The length of a node's JSON text.
     pub(super) fn size(&self, node: NodeId) -> u64 {
         let mut total = 0;
         let mut nodes = vec![node];

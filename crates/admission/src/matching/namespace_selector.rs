@@ -15,7 +15,7 @@ use crate::request::{Operation, Request};
 pub enum NamespaceVerdict {
     /// The request is in no namespace, so the selector does not apply.
     NotNamespaced,
-    /// The selector asks for nothing, so the namespace was not looked at.
+    /// The selector is empty, so the namespace was not read.
     Everything,
     /// The namespace's labels match.
     Matched,
@@ -28,7 +28,7 @@ pub enum NamespaceVerdict {
 /// The namespace of a request, as far as it was looked up.
 #[derive(Debug)]
 pub(crate) enum NamespaceLookup {
-    /// Nobody asked yet.
+    /// Not evaluated yet.
     Unasked,
     /// It is there.
     Known(Arc<Namespace>),

@@ -1,6 +1,6 @@
 //! The first predicate that kept a hook or a policy from a request, with the value it saw.
 //!
-//! Verdicts decide; this only says why one was no, for explanations, from the same compiled criteria.
+//! Verdicts decide; this module explains a predicate that did not match, from the same compiled criteria.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use crate::host::Equivalent;
 use crate::object::Object;
 use crate::request::Request;
 
-/// The first predicate that said no, and the value it saw.
+/// The first predicate that did not match, and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// `namespaceSelector`.
     NamespaceSelector {
-        /// The requirement that does not hold; none where there is no selector, which selects nothing.
+        /// The requirement that does not match; `None` for a missing selector, which selects nothing.
         requirement: Option<String>,
         /// The namespace.
         namespace: String,
@@ -29,7 +29,7 @@ pub enum Refusal {
     ObjectSelector {
         /// The requirement that does not hold.
         requirement: Option<String>,
-        /// The value of the label on the new object; on the old one where there is no other.
+        /// The value of the label on the new object, otherwise on the old one.
         value: Option<String>,
     },
     /// No rule matches: for each, the part that does not.
@@ -55,7 +55,7 @@ pub struct RuleMiss {
 }
 
 impl Refusal {
-    /// The member of the API that said no.
+    /// The API field of the predicate.
     #[must_use]
     pub fn predicate(&self) -> &'static str {
         match self {

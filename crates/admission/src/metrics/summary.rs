@@ -1,8 +1,7 @@
 //! Quantiles over the last hours, in bounded memory.
 //!
-//! Observations fall into buckets whose bounds grow by two parts in a hundred, so a quantile is told
-//! within one part in a hundred. Five spans of an hour each make up the window; the oldest is
-//! forgotten whole.
+//! Observations are counted in buckets whose bounds grow by two percent, so a quantile is accurate to one percent.
+//! The window consists of five spans of one hour; the oldest span is dropped as a whole.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;

@@ -72,8 +72,8 @@ struct Subject<'s> {
 }
 
 impl Subject<'_> {
-    /// Evaluates programs one after the other within one budget, and says what is left of it. Named
-    /// expressions are evaluated anew in every list.
+    /// Evaluates programs in order within one budget, and returns the remaining budget. Variables are evaluated anew
+    /// in every list.
     fn list<'l, T>(
         &'l self,
         role: ExpressionRole,
@@ -159,7 +159,7 @@ enum Bound {
     NoAuthorizer,
 }
 
-/// Evaluates a policy on a request it matches. Time is told by whoever has a clock.
+/// Evaluates a policy on a matching request. The caller provides the clock.
 pub(super) fn evaluate(
     policy: &CompiledPolicy,
     version: &mut Version,
@@ -203,7 +203,7 @@ pub(super) fn evaluate(
     evaluated
 }
 
-/// An error that stands for all decisions.
+/// An error in place of all decisions.
 fn failed(message: String) -> Decided {
     Decided {
         index: 0,

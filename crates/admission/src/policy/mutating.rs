@@ -40,7 +40,7 @@ impl MutatingPolicies {
         Self::with_policies(host, Arc::new(Policies::new(PolicyKind::Mutating)))
     }
 
-    /// The same, for policies that somebody else keeps.
+    /// The same, for externally managed policies.
     #[must_use]
     pub fn with_policies(host: Host, policies: Arc<Policies>) -> Self {
         Self(Plugin { host, policies })
@@ -91,7 +91,7 @@ struct Invocation {
     binding: CompiledBinding,
     param: Option<Arc<Param>>,
     version: usize,
-    /// Where the trace tells of it: policy, binding and evaluation.
+    /// The position in the trace: policy, binding and evaluation.
     told: (usize, usize, usize),
 }
 

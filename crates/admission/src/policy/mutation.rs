@@ -69,7 +69,7 @@ pub(super) enum Failure {
     PatchSyntax(json_patch::DecodeError),
     #[error("JSON Patch: {0}")]
     Patch(json_patch::ApplyError),
-    #[error("the mutation makes more than {MAX_BYTES} bytes")]
+    #[error("the mutated object exceeds {MAX_BYTES} bytes")]
     TooLarge,
     #[error(transparent)]
     Decode(#[from] DecodeError),

@@ -65,7 +65,7 @@ impl<'p> ParamLookup<'p> {
         }
     }
 
-    /// Where objects of a kind live, if there is such a kind.
+    /// The scope of a parameter kind, if the kind exists.
     pub(super) fn scope(&self, kind: &ParamKind) -> Option<ParamScope> {
         self.params.scope(kind)
     }

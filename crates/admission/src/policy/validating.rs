@@ -1,4 +1,4 @@
-//! Evaluates validating policies, and refuses with the first that says no.
+//! Evaluates validating policies, and rejects with the first denial.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/policy/validating/dispatcher.go
 
@@ -27,10 +27,10 @@ use crate::request::{Operation, Request};
 use crate::status;
 use crate::trace::{Enforcement, EvaluationTrace, PolicyOutcome, PolicyTrace};
 
-/// The annotation that tells of failed validations.
+/// The annotation for failed validations.
 const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
 
-/// Values of annotations are cut to so many bytes.
+/// The maximum length of annotation values in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
 
 /// The plugin `ValidatingAdmissionPolicy`.
@@ -44,7 +44,7 @@ impl ValidatingPolicies {
         Self::with_policies(host, Arc::new(Policies::new(PolicyKind::Validating)))
     }
 
-    /// The same, for policies that somebody else keeps.
+    /// The same, for externally managed policies.
     #[must_use]
     pub fn with_policies(host: Host, policies: Arc<Policies>) -> Self {
         Self(Plugin { host, policies })
@@ -180,7 +180,7 @@ impl Judge<'_> {
         });
     }
 
-    /// Takes note that a policy cannot be evaluated. What its bindings want done has no say.
+    /// Records that a policy cannot be evaluated, independent of the actions of its bindings.
     fn fail(
         &mut self,
         policy: &Arc<CompiledPolicy>,
@@ -294,7 +294,7 @@ impl Judge<'_> {
             .await
     }
 
-    /// Does what a binding wants done about an evaluation.
+    /// Performs the validation actions of a binding.
     fn enforce(
         &mut self,
         admission: &mut Admission,

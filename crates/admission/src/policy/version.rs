@@ -27,7 +27,7 @@ pub(super) struct Version {
 /// Objects that are not available in the version a policy matched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VersionError {
-    #[error("the version that matched is gone")]
+    #[error("the matched version is no longer served")]
     Gone,
     #[error(transparent)]
     Convert(#[from] ConvertError),
@@ -38,7 +38,7 @@ pub(super) enum VersionError {
 pub(super) struct Versions(Vec<Version>);
 
 impl Versions {
-    /// The version of a target, converted when it is first asked for.
+    /// The target's version of the object, converted on first use.
     pub(super) async fn get(
         &mut self,
         kinds: &dyn Kinds,

@@ -1,7 +1,7 @@
 //! Invariants of dispatch that turned out not to hold.
 //!
-//! A webhook that was not asked did not agree, so every one of these denies the request with an
-//! internal error, whatever the failure policy: that excuses webhooks, not this process.
+//! A webhook that was not called did not agree, so each of these denies the request with an internal error, whatever
+//! the failure policy: it covers failures of webhooks, not of this process.
 
 use lockgate_api::meta::status::Status;
 use lockgate_go::quote::quote;
@@ -18,7 +18,7 @@ pub(super) enum Broken {
     #[error("webhook {} matched an unknown equivalent resource", quote(.0))]
     Equivalent(String),
     /// The objects in the webhook's version are missing.
-    #[error("webhook {} has no objects to be asked about", quote(.0))]
+    #[error("webhook {} was called without objects", quote(.0))]
     Objects(String),
     /// The call of the webhook ended without a result.
     #[error("the call of webhook {} was lost", quote(.0))]

@@ -226,7 +226,7 @@ impl Pass<'_> {
         Decision::Allow
     }
 
-    /// The object as it stands.
+    /// The current object.
     fn current<'c>(&'c self, request: &'c Request) -> Option<&'c Object> {
         let versioned = self
             .versioned
@@ -235,8 +235,7 @@ impl Pass<'_> {
         versioned.or(request.object.as_ref())
     }
 
-    /// Brings the objects into the version a hook wants. A changed object goes through the version
-    /// of the request.
+    /// Converts the objects to a hook's version. A changed object is converted through the version of the request.
     async fn convert_to(
         &mut self,
         request: &mut Request,
@@ -407,7 +406,7 @@ pub(super) fn conclude(hook: &CompiledHook, call: &CallTrace, plugin: &str) -> D
         CallOutcome::Failed { reason, .. } => {
             Decision::deny(failed_call(hook.name(), reason), Cause::CallFailed)
         }
-        // The client is gone.
+        // The client disconnected.
         CallOutcome::Canceled => Decision::deny(status::request_timeout(), Cause::Canceled),
         CallOutcome::Panicked { message } => {
             let message = format!("{plugin}/{} has panicked: {message}", hook.name());
@@ -451,7 +450,7 @@ impl CallTrace {
         }
     }
 
-    /// Notes what came of the question. Denials too may warn and annotate.
+    /// Records the outcome of the call. Denials too may have warnings and annotations.
     pub(super) fn take(
         &mut self,
         reply: Reply,

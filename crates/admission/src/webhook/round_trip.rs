@@ -1,5 +1,5 @@
-//! One question to one webhook: what must hold before it is asked, asking it, and reading the
-//! answer. What a failure means for the request is decided elsewhere.
+//! One call of one webhook: its preconditions, the call, and decoding the response. The effect of a failure on the
+//! request is decided elsewhere.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ use crate::trace::CallOutcome;
 /// UPSTREAM: apiserver pkg/util/webhook/client.go
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// How much later than the deadline a caller is given up that does not keep it. One that does can say
-/// where the call stopped, and is to be the first to notice.
+/// The grace period after the deadline before a caller is abandoned. A caller that keeps the deadline can report the
+/// phase, and should be the first to notice.
 const GRACE: Duration = Duration::from_millis(250);
 
 /// A call without a decision.
@@ -105,7 +105,7 @@ pub(super) fn prepare(hook: &CompiledHook, dry_run: bool) -> Result<ReviewVersio
         .map_err(|none| Failure::call(format!("could not create admission objects: {none}"), 400))
 }
 
-/// Asks the webhook and reads its answer.
+/// Calls the webhook and decodes its response.
 pub(super) async fn ask(
     host: &Host,
     hook: &CompiledHook,

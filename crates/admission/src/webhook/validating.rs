@@ -124,7 +124,7 @@ impl ValidatingWebhooks {
             let refusal = matcher.refusal(&hook.criteria, &predicates, request, object);
             admission.running.hooks.push(HookTrace {
                 hook: Arc::clone(hook),
-                // Unlike mutating ones, these are numbered among those that match.
+                // Unlike mutating webhooks, these are numbered among the matching ones only.
                 index: questions.len(),
                 predicates,
                 refusal,
@@ -216,9 +216,9 @@ impl Plugin for ValidatingWebhooks {
     }
 }
 
-/// A question to be asked.
+/// A pending call.
 struct Ask {
-    /// Where its hook stands in the trace.
+    /// The position of its hook in the trace.
     position: usize,
     hook: Arc<CompiledHook>,
     resource: GroupVersionResource,
@@ -233,8 +233,8 @@ struct Ask {
 /// was.
 type Asked = (usize, Arc<CompiledHook>, CallTrace, Option<Broken>);
 
-/// Asks everybody at once and waits for all, telling of each call as it ends. All of it is polled by the task of
-/// the request: when that is dropped, so are its calls.
+/// Calls all webhooks in parallel and waits for all, recording each call as it ends. The request's task polls all
+/// calls: dropping it drops them.
 async fn ask_all(host: &Host, questions: &[Ask], mut ended: impl FnMut(Asked)) {
     if let [question] = questions {
         return ended(question.ask(host).await);

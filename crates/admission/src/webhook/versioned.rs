@@ -1,4 +1,4 @@
-//! The objects of a request in the version a webhook asked for, and the reviews made of them.
+//! The objects of a request in a webhook's version, and the reviews built from them.
 //!
 //! Each object is converted once per version and written once per state; a review is put together
 //! once per state, resource and version of the review.
@@ -97,7 +97,7 @@ impl Reviews {
         self.0.clear();
     }
 
-    /// The review for one target, put together when it is first asked for.
+    /// The review for one target, built on first use.
     pub(super) fn body(
         &mut self,
         request: &Request,

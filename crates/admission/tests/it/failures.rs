@@ -8,8 +8,8 @@ use super::support::*;
 
 const H: &str = "h.example.com";
 
-/// What must come of a failed call under `Fail`: the text after `failed calling webhook …: `, and the
-/// code metrics show.
+/// The expected result of a failed call under `Fail`: the text after `failed calling webhook …: `, and the code in
+/// metrics.
 struct Failed {
     name: &'static str,
     webhook: fn(Webhook) -> Webhook,

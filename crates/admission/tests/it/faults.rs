@@ -36,11 +36,11 @@ use super::support::*;
 
 const H: &str = "h.example.com";
 
-/// How long webhooks have that never answer, and those that do, on a busy machine.
+/// The timeouts of webhooks that never respond and of webhooks that do, on a busy machine.
 const SHORT_SECONDS: i32 = 1;
 const AMPLE_SECONDS: i32 = 20;
 
-/// How much later than its deadline a request may end on a busy machine.
+/// The tolerated delay after the deadline on a busy machine.
 const SLACK: Duration = Duration::from_secs(5);
 
 /// So many cells run at once: few enough that a handshake is never late by itself.
@@ -50,14 +50,14 @@ const AT_ONCE: usize = 24;
 struct Fault {
     name: &'static str,
     way: Way,
-    /// What is said after `failed calling webhook …: `, with `URL` for the quoted URL and at most one
-    /// `*` for what cannot be foretold.
+    /// The text after `failed calling webhook …: `, with `URL` for the quoted URL and at most one `*` for unpredictable
+    /// text.
     says: String,
     /// The code in metrics.
     code: i32,
-    /// Where the call stopped, when it was under way.
+    /// The phase in which the call failed, if it was in progress.
     phase: Option<Phase>,
-    /// How many requests one failing call makes.
+    /// The number of requests sent for one failing call.
     requests: usize,
 }
 
@@ -365,7 +365,7 @@ fn bad_answers() -> Vec<Fault> {
     ]
 }
 
-/// Where in a request the webhook fails.
+/// The point of a request at which the webhook fails.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Place {
     FirstRound,
@@ -432,7 +432,7 @@ fn served(name: &str, service: &str, path: &str, ca: &str, seconds: i32) -> Webh
     }
 }
 
-/// Whether a text is as the pattern says, which has at most one `*`.
+/// Returns true if a text matches the pattern, which has at most one `*`.
 fn fits(text: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => text == pattern,
@@ -587,7 +587,7 @@ impl Fault {
         }
     }
 
-    /// What is counted, in the order it is shown.
+    /// The incremented counters, in display order.
     fn counters(&self, cell: Cell) -> Vec<String> {
         let kind = match cell.place {
             Place::Validation => "validating",
@@ -634,7 +634,7 @@ impl Fault {
     }
 }
 
-/// How often the webhook answers before it fails: once to begin with, and in a first round.
+/// The number of successful calls before the failure: one initially, and one in a first round.
 fn answers_before(cell: Cell) -> usize {
     1 + usize::from(cell.place == Place::SecondRound)
 }
@@ -648,7 +648,7 @@ fn world(caller: &Arc<HttpsCaller>) -> World {
     })
 }
 
-/// What the audit log gets.
+/// The audit annotations.
 fn annotations(cell: Cell) -> Vec<(String, String)> {
     let mutation = |round_and_index: &str, configuration: &str, webhook: &str, mutated: bool| {
         (

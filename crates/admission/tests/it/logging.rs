@@ -1,4 +1,4 @@
-//! What is said to whoever listens, and the gate of match conditions.
+//! Log events, and the feature gate of match conditions.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

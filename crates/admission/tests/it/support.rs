@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 pub(crate) use ConfigurationKind::{Mutating, Validating};
 
-/// What a webhook does when it is called.
+/// The reply of a webhook.
 #[derive(Clone)]
 pub(crate) enum Reply {
     /// Answers with a response, into which the uid is put.
@@ -260,7 +260,7 @@ impl World {
         self.script.seen.lock().unwrap().clone()
     }
 
-    /// How often a webhook was called.
+    /// The number of calls of a webhook.
     pub(crate) fn calls(&self, name: &str) -> usize {
         let url = format!("https://{name}/");
         self.seen().iter().filter(|seen| seen.url == url).count()
@@ -281,7 +281,7 @@ impl World {
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) decision: Decision,

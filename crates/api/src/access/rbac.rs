@@ -14,7 +14,7 @@ use super::{AccessObject, AccessRequest, Authorizer, Decision, User};
 /// The group that may do everything.
 pub const MASTERS: &str = "system:masters";
 
-/// Allows what a role grants. Whoever is in `system:masters` may do everything.
+/// Allows what a role grants. Members of `system:masters` may do everything.
 #[derive(Default)]
 pub struct Rbac(RwLock<State>);
 
@@ -44,7 +44,7 @@ pub struct Rule {
 #[derive(Debug)]
 struct Binding {
     subjects: Vec<Subject>,
-    /// Where the role is, and its name.
+    /// The namespace and name of the role.
     role: (String, String),
 }
 

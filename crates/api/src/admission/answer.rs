@@ -237,7 +237,7 @@ enum BodyError {
     Yaml(yaml::Problem),
 }
 
-/// Tells JSON from YAML by the first character, as the API server does.
+/// Distinguishes JSON from YAML by the first character, as the API server does.
 fn parse(body: &[u8]) -> Result<Document, BodyError> {
     let is_json = String::from_utf8_lossy(body).trim_start().starts_with('{');
     if is_json {
@@ -406,8 +406,7 @@ fn type_name(api_version: &str, kind: &str) -> String {
     format!("{group}/{version}, Kind={kind}")
 }
 
-/// Takes the answer as it comes: neither its `uid` nor its type is looked at, and any patch is a
-/// JSON Patch.
+/// Reads a legacy response: neither `uid` nor kind is checked, and any patch is a JSON Patch.
 fn verify_v1beta1(
     review: v1beta1::AdmissionReview,
     question: &Question<'_>,

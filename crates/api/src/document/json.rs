@@ -31,7 +31,7 @@ pub fn parse(source: &[u8]) -> Result<Document, SyntaxError> {
     }
 }
 
-/// Parses one JSON text of a stream, from `start`, and tells where it ended.
+/// Parses one JSON text of a stream, from `start`, and returns its end.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! The one type all versions of the registration API convert to and from.
 //!
-//! A hub object may hold anything a client can send: enumerations are texts until validation has
-//! seen them, and an absent list differs from an empty one, because the API tells them apart.
+//! A hub object can hold any client input: enumerations are strings until validation, and absent lists differ from
+//! empty ones, because the API distinguishes them.
 
 use crate::decode::Bytes;
 use crate::meta::label_selector::LabelSelector;

@@ -13,7 +13,7 @@ use crate::meta::label_selector::LabelSelector;
 use crate::meta::object::ObjectMeta;
 use crate::meta::time::Time;
 
-/// Which of the two kinds a policy is, or a binding is for.
+/// The kind of a policy or of a binding's policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
     /// `ValidatingAdmissionPolicy`
@@ -163,7 +163,7 @@ pub struct MatchResources {
     pub object_selector: Option<LabelSelector>,
     /// The rules of matching requests.
     pub resource_rules: Option<Vec<NamedRule>>,
-    /// Which requests not, whatever the other rules say.
+    /// The excluded requests, which take precedence over the other rules.
     pub exclude_resource_rules: Option<Vec<NamedRule>>,
     /// `Exact` or `Equivalent`: whether other versions of a resource match too.
     pub match_policy: Option<String>,
@@ -237,7 +237,7 @@ wire_struct! {
 wire_struct! {
     /// A type checking warning about one expression.
     pub struct ExpressionWarning = "v1.ExpressionWarning" {
-        /// Where the expression is.
+        /// The field path of the expression.
         field_ref: String = "fieldRef", always, text("string");
         /// The warning.
         warning: String = "warning", always, text("string");

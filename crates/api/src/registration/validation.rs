@@ -37,8 +37,8 @@ pub enum Environment {
     Stored,
 }
 
-/// Compiles match conditions. The expression language is a crate of its own, which this one does not
-/// know; whoever validates passes it in.
+/// Compiles match conditions. This crate does not depend on the expression language; the caller of the validation
+/// passes a compiler.
 pub trait ExpressionChecker {
     /// Checks one expression, already trimmed.
     ///
@@ -370,7 +370,7 @@ impl WebhookCheck<'_> {
     }
 }
 
-/// Checks match conditions, whoever has them. `check` compiles an expression, already trimmed.
+/// Checks match conditions of any owner. `check` compiles an expression, already trimmed.
 fn validate_match_conditions(
     errors: &mut FieldErrors,
     conditions: &[MatchCondition],

@@ -1,4 +1,4 @@
-//! What holds for every object and every text, not only for recorded ones.
+//! Properties of all objects and texts, not only of recorded ones.
 
 use lockgate_api::admission::ReviewVersion;
 use lockgate_api::admission::answer::{HttpAnswer, Question, read};

@@ -1,4 +1,4 @@
-//! What the registration API answered to create and update requests.
+//! Recorded responses of the registration API to create and update requests.
 
 use lockgate_api::decode::strict_error;
 use lockgate_api::document::{self, Document};
@@ -98,7 +98,7 @@ fn check(vector: &Value, document: &Document) -> Result<(), String> {
     }
 }
 
-/// What the server makes up on creation is in no two answers the same.
+/// Removes the fields that the server generates on creation.
 fn without_identity(mut value: Value, is_create: bool) -> Value {
     if let Some(members) = value.as_object_mut().filter(|_| is_create) {
         members.remove("uid");

@@ -1,4 +1,4 @@
-//! What webhooks were asked, and what the API server made of their answers.
+//! Recorded reviews, and the API server's handling of the responses.
 
 use lockgate_api::admission::answer::{AnswerError, HttpAnswer, Question, read};
 use lockgate_api::admission::request::{Review, ReviewBody};

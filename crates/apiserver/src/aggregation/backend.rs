@@ -24,19 +24,19 @@ use tokio_rustls::client::TlsStream;
 use super::ServiceReference;
 use crate::http::body::Connection;
 
-/// How long reaching an address and shaking hands may take, each.
+/// The timeout of connecting and of the TLS handshake, each.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections that are kept.
 const IDLE: usize = 25;
 /// Requests on one shared connection; a further one opens another connection. Servers of Kubernetes allow
 /// 250 streams, some of which watches hold.
 const STREAMS: usize = 100;
-/// A shared connection on which nothing is heard is asked for a sign of life, and closed without one.
+/// A shared connection is pinged after this idle time, and closed without a response.
 ///
 /// UPSTREAM: apimachinery pkg/util/net/http.go (readIdleTimeout, pingTimeout)
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(15);
-/// How much of an answer may be on its way: lists are large, and clients that do not read are felt still.
+/// The flow-control window of a stream: lists are large, and backpressure of slow clients must still reach the server.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Shared connections.
@@ -72,7 +72,7 @@ pub(crate) enum BackendError {
 pub(super) struct Backend {
     server_name: String,
     tls: Arc<rustls::ClientConfig>,
-    /// The same without HTTP/2, which knows no upgrades.
+    /// The same without HTTP/2, which does not support upgrades.
     upgradable: Arc<rustls::ClientConfig>,
     kept: Mutex<Kept>,
 }
@@ -198,7 +198,7 @@ impl Backend {
         }
     }
 
-    /// Sends a request that asks for an upgrade, on a connection of its own.
+    /// Sends an upgrade request on a separate connection.
     pub(super) async fn send_upgrade(
         &self,
         address: &str,

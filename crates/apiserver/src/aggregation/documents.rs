@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Aggregator, Remote};
 
-/// How long a document may take.
+/// The timeout of a document.
 ///
 /// UPSTREAM: kube-aggregator pkg/controllers/status/remote (five seconds)
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ pub(crate) struct Documents {
     pub(crate) openapi_v2: Option<(Map<String, Value>, Map<String, Value>)>,
 }
 
-/// A document that was not fetched. The texts are those of upstream's condition.
+/// A failed document request. The texts are those of upstream's condition.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("{0}")]
@@ -83,8 +83,8 @@ fn depth(text: &[u8]) -> usize {
     deepest
 }
 
-/// Asks a server for its resources, which is also how it is known to be there, and for its other
-/// documents, which it need not have. The documents before stay where newer ones are not to be had.
+/// Fetches a server's discovery, which is also its availability check, and its optional documents. Previous documents
+/// are kept if newer ones are unavailable.
 pub(crate) async fn fetch(aggregator: &Aggregator, remote: &Remote) -> Result<(), FetchError> {
     let before = remote.documents();
     // Every server must have this one.
@@ -159,7 +159,7 @@ fn of_version(groups: &Value, remote: &Remote) -> Option<Vec<Value>> {
     Some(version["resources"].as_array().cloned().unwrap_or_default())
 }
 
-/// The same from the list of resources of a server that knows no aggregated discovery.
+/// The same from the resource list of a server without aggregated discovery.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/installer.go (ConvertGroupVersionIntoToDiscovery)
 fn from_list(list: &Value, remote: &Remote) -> Vec<Value> {
@@ -241,7 +241,7 @@ async fn get(
     let mut request = Request::new(Full::new(Bytes::new()));
     *request.uri_mut() = path
         .parse()
-        .map_err(|_| failed(String::from("the path is no path")))?;
+        .map_err(|_| failed(String::from("invalid request path")))?;
     let headers: [(HeaderName, &'static str); 3] = [
         (ACCEPT, accept),
         (

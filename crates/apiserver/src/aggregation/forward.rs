@@ -33,7 +33,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// How long a server may take to begin an answer to a request that lasts.
+/// The timeout for the response head of a long-running request.
 const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
 /// A request that was authorized.
@@ -54,9 +54,9 @@ pub(crate) struct Forward<'r> {
 /// Why nothing was sent.
 #[derive(Debug, thiserror::Error)]
 enum Unsendable {
-    #[error("the path or a header of the request cannot be sent on")]
+    #[error("the path or a header of the request cannot be forwarded")]
     Request,
-    #[error("the name, a group or an extra of the user cannot be sent in a header")]
+    #[error("the user's name, a group or an extra value cannot be sent in a header")]
     User,
 }
 
@@ -110,15 +110,15 @@ pub(crate) async fn forward(
             http::Response::from_parts(head, Body::forwarded(body, Some(Box::new(lease))))
         }
         Ok(Err(error)) => {
-            tracing::debug!(%error, api_service = remote.name, "aggregated server failed");
+            tracing::debug!(%error, api_service = remote.name, "aggregated API server failed");
             unavailable(&error.to_string())
         }
         Err(_) => timed_out(),
     }
 }
 
-/// The answer in place of one that would send the client elsewhere with its credentials, or that changes a
-/// protocol nobody wanted changed.
+/// The response in place of a redirect, which would send the client elsewhere with its credentials, or of an
+/// unrequested protocol upgrade.
 ///
 /// UPSTREAM: apimachinery pkg/util/proxy/upgradeaware.go (RejectForwardingRedirects, CVE-2022-3172), Go's
 /// net/http/httputil/reverseproxy.go (handleUpgradeResponse)
@@ -138,12 +138,12 @@ fn refused<B>(response: &http::Response<B>) -> Option<Response> {
     })
 }
 
-/// Makes the headers of an answer those of this server's own connection. Whatever a server behind says, nobody
-/// on the way keeps what one user was told.
+/// Replaces hop-by-hop headers with those of this connection, and prevents intermediaries from caching a user's
+/// response.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/filters/cachecontrol.go
 fn clean_answer(headers: &mut HeaderMap) {
-    // A length beside chunks is a lie to somebody on the way.
+    // A Content-Length together with chunked encoding would be ambiguous.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
@@ -181,7 +181,7 @@ fn timed_out() -> Response {
     )
 }
 
-/// The protocol that a client wants to change to.
+/// The requested upgrade protocol.
 ///
 /// UPSTREAM: apimachinery pkg/util/httpstream/httpstream.go (IsUpgradeRequest)
 fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
@@ -238,8 +238,8 @@ fn outgoing(
     Ok(outgoing)
 }
 
-/// Headers that say who a user is: those of this server's own proxies, those of the next, and
-/// impersonation, which was done here.
+/// Identity headers: of proxies in front of this server, of this server, and of impersonation, which has been
+/// applied.
 fn is_identity(name: &str, names: &RequestHeaders) -> bool {
     let is = |known: &String| known.eq_ignore_ascii_case(name);
     let starts = |prefix: &str| {
@@ -254,7 +254,7 @@ fn is_identity(name: &str, names: &RequestHeaders) -> bool {
         || names.extra_prefix.iter().any(|prefix| starts(prefix))
 }
 
-/// Sets the headers by which the server behind knows the user.
+/// Sets the identity headers for the aggregated server.
 ///
 /// UPSTREAM: client-go transport/round_trippers.go (SetAuthProxyHeaders)
 fn identify(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), Unsendable> {
@@ -307,7 +307,7 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Joins both halves of an upgraded connection, or passes on why there is none.
+/// Joins both sides of an upgraded connection, or returns the error.
 fn upgraded(
     aggregator: &Aggregator,
     client: OnUpgrade,

@@ -1,5 +1,5 @@
-//! The APIServices of what this server serves itself: those of built-in versions exist from the start,
-//! those of definitions follow them.
+//! The APIServices of this server's own versions: for built-in versions from the start, for CustomResourceDefinitions
+//! on creation.
 //!
 //! UPSTREAM: kubernetes cmd/kube-apiserver/app/aggregator.go, pkg/controlplane/apiserver/aggregator.go,
 //! pkg/controlplane/controller/crdregistration; kube-aggregator pkg/controllers/autoregister
@@ -90,7 +90,7 @@ const GROUPS: &[Group] = &[
     ("storagemigration.k8s.io", 15_800, &[("v1beta1", 9)]),
 ];
 
-/// How the server manages an APIService.
+/// The management mode of an APIService.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Managed {
     /// Created when the server starts, and left alone afterwards.
@@ -99,7 +99,7 @@ pub(crate) enum Managed {
     Always,
 }
 
-/// What an APIService says about itself.
+/// The contents of an APIService.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Registration {
     pub(crate) managed: Option<Managed>,
@@ -123,7 +123,7 @@ impl Registration {
         }
     }
 
-    /// Returns true if the priorities are those of definitions.
+    /// Returns true for the priorities of CustomResourceDefinitions.
     pub(crate) fn is_custom(&self) -> bool {
         self.priorities == Some(CUSTOM)
     }

@@ -1,4 +1,4 @@
-//! The documents of this server with those of the aggregated ones.
+//! Merges the documents of this server and of aggregated servers.
 //!
 //! UPSTREAM: kube-aggregator pkg/apiserver/handler_apis.go, apiserver
 //! pkg/endpoints/discovery/aggregated/handler.go, kube-openapi pkg/aggregator
@@ -32,8 +32,8 @@ fn groups(remotes: &[Arc<Remote>]) -> Vec<(i64, &str, Vec<&Arc<Remote>>)> {
     groups
 }
 
-/// Puts the groups that others serve among those of this server. `own` names a group; of one that both
-/// serve, `join` adds the versions.
+/// Merges groups of aggregated servers into those of this server. `own` returns the group name; for a group on both
+/// sides, `join` merges the versions.
 fn insert(
     mut all: Vec<Value>,
     remotes: &[Arc<Remote>],

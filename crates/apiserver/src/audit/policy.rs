@@ -14,7 +14,7 @@ pub struct PolicyError(String);
 
 /// A level that does not exist.
 #[derive(Debug, thiserror::Error)]
-#[error("level `{0}` is none of None, Metadata, Request, RequestResponse")]
+#[error("unknown level `{0}`, expected None, Metadata, Request or RequestResponse")]
 struct UnknownLevel(String);
 
 /// An audit policy.
@@ -61,7 +61,7 @@ pub(super) fn level_name(level: Level) -> &'static str {
 }
 
 impl Policy {
-    /// Everything, without bodies. For a log that is asked for without saying more.
+    /// All requests at level Metadata: the default without a policy.
     pub(crate) fn metadata() -> Self {
         Self {
             rules: vec![Rule::new(Level::Metadata)],
@@ -387,7 +387,7 @@ rules:
             ),
             (
                 "{kind: Policy, apiVersion: audit.k8s.io/v1, rules: [{level: Everything}]}",
-                "rules[0]: level `Everything` is none of None, Metadata, Request, RequestResponse",
+                "rules[0]: unknown level `Everything`, expected None, Metadata, Request or RequestResponse",
             ),
         ] {
             assert_eq!(Policy::parse(text).unwrap_err().to_string(), want);

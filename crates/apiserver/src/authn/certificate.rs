@@ -18,9 +18,9 @@ const ORGANIZATION: &str = "2.5.4.10";
 /// takes rights away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unreadable {
-    #[error("the certificate cannot be parsed")]
+    #[error("cannot parse the certificate")]
     Certificate,
-    #[error("the subject has a name that is not text")]
+    #[error("the subject contains a name that is not text")]
     Name,
     #[error("the subject has an empty uid, or more than one")]
     Uid,

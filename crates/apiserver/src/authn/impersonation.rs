@@ -1,7 +1,7 @@
-//! Impersonation: whoever may act as somebody else does, for all requests or for some.
+//! Impersonation, for all requests or constrained to some.
 //!
-//! The right `impersonate` is for whatever is asked then. Constrained impersonation needs two rights: to
-//! impersonate in a mode (`impersonate:MODE`), and to do in that mode what is asked (`impersonate-on:MODE:VERB`).
+//! The permission `impersonate` applies to all requests. Constrained impersonation requires two permissions: to
+//! impersonate in a mode (`impersonate:MODE`), and for the request in that mode (`impersonate-on:MODE:VERB`).
 //!
 //! UPSTREAM: apiserver pkg/endpoints/filters/impersonation
 
@@ -33,11 +33,11 @@ const NODE: &str = "system:node:";
 const NODES: &str = "system:nodes";
 /// The extra value that names the node a service account token is bound to, or whose Pod it is.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// The extra value that stands for all those of a user who impersonates the own node.
+/// The extra value for all extra values of a user who impersonates its own node.
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 const GROUP_NAME: &str = "authentication.k8s.io";
 
-/// From so many groups or extra values on, the right to all of them is asked for first.
+/// The number of groups or extra values from which a permission for all of them is checked first.
 const MANY: usize = 4;
 /// The users whose last mode is known.
 const REMEMBERED: usize = 10_000;
@@ -72,8 +72,8 @@ impl Mode {
         }
     }
 
-    /// Returns true if somebody may be impersonated in this mode at all. The modes of nodes and service
-    /// accounts take names alone: the server knows the rest.
+    /// Returns true if a user can be impersonated in this mode. The modes of nodes and service accounts take only
+    /// names: the server derives the rest.
     fn applies(self, caller: &UserInfo, wanted: &UserInfo) -> bool {
         let has_name_alone =
             wanted.uid.is_empty() && wanted.groups.is_none() && wanted.extra.is_none();
@@ -92,7 +92,7 @@ impl Mode {
     }
 }
 
-/// The action that a request asks for.
+/// The requested action.
 #[derive(Debug, Clone)]
 pub(crate) struct Action<'a> {
     pub(crate) verb: &'a str,
@@ -111,8 +111,8 @@ pub(crate) struct Impersonated {
 #[derive(Debug)]
 pub(crate) struct Impersonator {
     is_constrained: bool,
-    /// The mode that a user was last successful in, by a hash of the name. It is tried first, so that its
-    /// refusal is the one that is told.
+    /// The mode in which a user last succeeded, by a hash of the name. It is tried first, so that its error is the
+    /// reported one.
     last: Mutex<HashMap<u64, Mode>>,
     hasher: RandomState,
 }
@@ -127,7 +127,7 @@ impl Impersonator {
         }
     }
 
-    /// The user to be impersonated, or none if nothing of that kind was asked.
+    /// The impersonated user; `None` without impersonation headers.
     pub(crate) fn impersonate(
         &self,
         caller: &UserInfo,
@@ -160,7 +160,7 @@ impl Impersonator {
                 }
             }
         }
-        // The last mode applies to everybody, so something was refused.
+        // The last mode applies to all users, so an error was recorded.
         Err(refused.unwrap_or_else(|| forbidden("", "", "", "all impersonation modes failed")))
     }
 
@@ -180,7 +180,7 @@ impl Impersonator {
     }
 }
 
-/// Returns true if a request may ask for somebody else. Most do not, and need no more than this look.
+/// Returns true if a request may have impersonation headers. Most have none and need no further check.
 pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
     let mut names = headers.keys();
     names.any(|name| name.as_str().starts_with("impersonate-"))
@@ -315,7 +315,7 @@ impl Check<'_> {
         }
     }
 
-    /// Asks for a right.
+    /// Checks a permission.
     fn ask(&self, verb: &str, object: AccessObject<'_>) -> Outcome<()> {
         let request = AccessRequest {
             user: self.caller,
@@ -329,7 +329,7 @@ impl Check<'_> {
         }
     }
 
-    /// Asks for the right to impersonate a part of a user.
+    /// Checks the permission to impersonate a part of a user.
     fn allow(&self, mut part: Part<'_>) -> Outcome<()> {
         if self.mode == Mode::AssociatedNode {
             part.name = "*";
@@ -347,7 +347,7 @@ impl Check<'_> {
         Err(refused(&request, why))
     }
 
-    /// Asks for the name. Returns the groups that whoever has the name is in, if that is fixed.
+    /// Checks the permission for the name. Returns the groups of the name, if they are fixed.
     fn username(&self, wanted: &UserInfo) -> Outcome<Option<Vec<String>>> {
         let name = wanted.username.as_str();
         let mut part = Part {
@@ -467,7 +467,7 @@ fn refused(request: &AccessRequest<'_>, why: &str) -> Failure {
     }
 }
 
-/// What is wrong with extra values, by the rules that constrained impersonation adds.
+/// The validation error of extra values under the rules of constrained impersonation.
 fn extra_error(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
     let (parent, mut why) = (Path::root("extra"), None);
     for (key, values) in extra {
@@ -560,7 +560,7 @@ fn service_account(user: &str) -> Option<(&str, &str)> {
     is_valid.then_some((namespace, name))
 }
 
-/// Adds the group of those who are authenticated, or of those who are not.
+/// Adds the group of authenticated or of unauthenticated users.
 fn with_own_group(name: &str, mut groups: Vec<String>) -> Vec<String> {
     let has = |wanted: &str| groups.iter().any(|group| group == wanted);
     if name == ANONYMOUS {

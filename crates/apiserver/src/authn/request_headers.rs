@@ -23,7 +23,7 @@ pub(super) fn user(
     if !is_allowed(names, certificate) {
         return Err(unauthorized());
     }
-    // Values that are no text are nobody's.
+    // Values that are not text are ignored.
     let texts = |name: &str| -> Outcome<Vec<String>> {
         let values = headers.get_all(name).into_iter();
         let texts = values.map(|value| std::str::from_utf8(value.as_bytes()).map(str::to_owned));

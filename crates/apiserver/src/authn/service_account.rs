@@ -78,7 +78,7 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<String>
     })
 }
 
-/// Whose token it is, and which of the audiences asked for it is meant for.
+/// The account of a token, and the matching audiences.
 #[derive(Debug)]
 pub(crate) struct Verified {
     pub(crate) user: UserInfo,
@@ -119,7 +119,7 @@ pub(crate) enum TokenError {
     Invalidated,
 }
 
-/// Signs tokens, and verifies those of its issuers.
+/// Signs tokens, and verifies tokens of its issuers.
 #[derive(Debug)]
 pub(crate) struct Signer {
     key: SigningKey,
@@ -259,7 +259,7 @@ impl Signer {
     }
 }
 
-/// Those that are wanted and there, in the order in which they are wanted.
+/// The audiences in both lists, in the order of `wanted`.
 pub(crate) fn intersect(there: &[String], wanted: &[String]) -> Vec<String> {
     let meant = wanted.iter().filter(|audience| there.contains(audience));
     meant.cloned().collect()
@@ -302,7 +302,7 @@ async fn read(
     encoding::read_metadata(&entry?.value)
 }
 
-/// Checks that the account and what the token is bound to are still those that they were.
+/// Checks that the account and the bound object still exist with the same uid.
 async fn check_bound(store: &dyn Store, bound: &Bound, now: i64) -> Result<(), TokenError> {
     let namespace = bound.namespace.as_str();
     let account = &bound.account;

@@ -15,8 +15,7 @@ pub struct TokenFileError {
     why: &'static str,
 }
 
-/// Who has which token. Only digests are kept, so that looking one up takes the same time whatever
-/// its first letters are.
+/// Users by token digest. Digests make the lookup time independent of the token's prefix.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(HashMap<[u8; 32], UserInfo>);
 

@@ -1,4 +1,4 @@
-//! A target together with the proof that its user may do what was asked.
+//! A target together with the proof of its authorization.
 
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
 use lockgate_api::admission::UserInfo;
@@ -7,15 +7,15 @@ use super::{denied, lend, user};
 use crate::error::{Outcome, forbidden};
 use crate::http::request_info::Target;
 
-/// A target that was authorized for a user. It is made once and never changes, so that what was
-/// authorized is what is executed and audited.
+/// An authorized target of a user. It is immutable, so that the authorized request is the one that is executed and
+/// audited.
 #[derive(Debug)]
 pub(crate) struct Authorized {
     target: Target,
     user: UserInfo,
 }
 
-/// The part of a target that a request asks about.
+/// The requested part of a target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'s> {
     /// The name of the path, or the only one that a field selector lets through.
@@ -25,7 +25,7 @@ pub(crate) struct Asked<'s> {
 }
 
 impl Authorized {
-    /// Asks whether the user may do what the target says.
+    /// Checks the user's permission for the target.
     pub(crate) fn authorize(
         authorizer: &dyn Authorizer,
         target: Target,
@@ -45,7 +45,7 @@ impl Authorized {
         Self { target, user }
     }
 
-    /// Asks whether the user may create the object that an update found missing.
+    /// Checks the permission to create an object that an update did not find.
     pub(crate) fn may_create(&self, authorizer: &dyn Authorizer) -> Outcome<()> {
         let asked = Asked {
             name: &self.target.name,

@@ -14,14 +14,14 @@ use super::rbac::Rbac;
 /// The role whose rules hold for every node, but for what depends on its pods.
 const ROLE: &str = "system:node";
 
-/// Asks what nodes may do, and otherwise roles.
+/// Node authorization, followed by RBAC.
 #[derive(Debug)]
 pub(crate) struct NodeAuthorizer {
     rbac: Arc<Rbac>,
     graph: RwLock<Graph>,
 }
 
-/// What nodes are related to.
+/// The objects that nodes are related to.
 #[derive(Debug, Default)]
 struct Graph {
     /// Pods by namespace and name.

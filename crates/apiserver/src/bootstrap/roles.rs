@@ -1,5 +1,5 @@
-//! The default roles and bindings. What is missing is added to what is stored; what
-//! somebody added stays, and an object that says so is left alone.
+//! The default roles and bindings. Missing rules and subjects are added to the stored objects; additions are kept,
+//! and objects with autoupdate disabled are not changed.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy, component-helpers
 //! auth/rbac/reconciliation
@@ -26,7 +26,7 @@ pub(super) const PLURALS: [&str; 4] = [
 
 /// The default roles and bindings, by plural.
 pub(super) fn wanted() -> Outcome<BTreeMap<String, Vec<Value>>> {
-    let unreadable = || internal("the default roles of this build cannot be read");
+    let unreadable = || internal("cannot read the built-in default roles");
     let policy: BTreeMap<String, Vec<Value>> =
         serde_json::from_str(POLICY).map_err(|_| unreadable())?;
     let objects = policy.into_iter().map(|(plural, rows)| {
@@ -110,7 +110,7 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// Adds the labels or annotations that are missing; those that are there keep their values.
+/// Adds missing labels or annotations; existing ones keep their values.
 fn add_missing(metadata: &mut Value, wanted: &Value, member: &str) {
     let mut all = wanted.get(member).cloned().unwrap_or_default();
     if let Some(found) = metadata.get(member) {
@@ -163,7 +163,7 @@ fn add_rules(object: &mut Value, wanted: &Value) {
 fn add_selectors(object: &mut Value, wanted: &Value) {
     let rule = "aggregationRule";
     let Some(wanted) = wanted.get(rule) else {
-        // Nobody expects this role to be made from others.
+        // This role is not expected to be aggregated.
         if let Some(members) = object.as_object_mut() {
             members.remove(rule);
         }

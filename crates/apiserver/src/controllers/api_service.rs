@@ -1,8 +1,8 @@
 //! The availability of APIServices, and the documents of the servers behind them. APIServices of
 //! definitions are created and deleted with them.
 //!
-//! Each is looked at when it, its Service or the endpoints of that change, every now and then, and sooner
-//! while it fails. They are looked at side by side: a server that does not answer holds up none but itself.
+//! Each is checked when it, its Service or the endpoints change, periodically, and more often while it fails. Checks
+//! run in parallel: an unresponsive server delays only its own check.
 //!
 //! UPSTREAM: kube-aggregator pkg/controllers/status/{local,remote}, pkg/controllers/autoregister
 
@@ -30,21 +30,21 @@ use crate::write::delete::Deletion;
 use crate::write::update::Change;
 use crate::write::{create, patch};
 
-/// How often a server that answers is looked at.
+/// The interval of availability checks of an available server.
 ///
 /// UPSTREAM: kube-aggregator pkg/apiserver/apiserver.go (resync of thirty seconds)
 const RESYNC: Duration = Duration::from_secs(30);
 /// The first pause after a failure; every further one is twice as long, up to the resync.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Changes that come one after another are looked at together.
+/// The delay that batches consecutive changes.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Servers that are asked at a time.
+/// The number of concurrent availability checks.
 const AT_A_TIME: usize = 20;
 
 const GROUP: &str = "apiregistration.k8s.io";
 const PLURAL: &str = "apiservices";
 
-/// When an APIService is looked at next, and how often it failed.
+/// The time of the next check of an APIService, and the number of failures.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     at: Instant,
@@ -81,14 +81,14 @@ pub(super) async fn run(context: Arc<Context>) {
         tokio::select! {
             () = aggregator.changed() => {
                 tokio::time::sleep(SETTLE).await;
-                // Whatever changed, everything may have.
+                // Any change may affect all of them.
                 for due in due.values_mut() {
                     due.at = due.at.min(Instant::now());
                 }
             }
             Some(ended) = looking.join_next() => {
                 let Ok((name, passed)) = ended else {
-                    // What a task did not survive is looked at again.
+                    // A check whose task panicked is repeated.
                     busy.clear();
                     continue;
                 };
@@ -109,8 +109,8 @@ pub(super) async fn run(context: Arc<Context>) {
     }
 }
 
-/// Creates, corrects and deletes the APIServices of definitions. Those that lack the label of managed ones
-/// are their owners' business, and so are those of built-in versions once the server has started.
+/// Creates, corrects and deletes the APIServices of CustomResourceDefinitions. APIServices without the managed label
+/// are left to their owners, and so are those of built-in versions after startup.
 async fn register(context: &Context, services: &BTreeMap<String, ApiService>) {
     let wanted = aggregation::local::custom(&context.writer.registry.snapshot());
     for (name, object) in &wanted {
@@ -142,7 +142,7 @@ async fn forget(context: &Context, services: &BTreeMap<String, ApiService>) {
     }
 }
 
-/// What is to be done about the APIService of a definition.
+/// The next step for the APIService of a CustomResourceDefinition.
 #[derive(Debug, Clone, Copy)]
 enum Step<'s> {
     Create(&'s Value),
@@ -196,14 +196,19 @@ async fn take(context: &Context, name: &str, step: Step<'_>) {
             deletion.run(options).await.map(|_| ())
         }
     };
-    // Whoever was faster changed it, which is looked at then.
+    // Another writer was faster; its change triggers a check.
     if let Err(failure) = taken {
         let error = &failure.0.message;
-        tracing::debug!(name, ?step, error, "APIService of a definition not written");
+        tracing::debug!(
+            name,
+            ?step,
+            error,
+            "APIService of a CustomResourceDefinition not written"
+        );
     }
 }
 
-/// Looks at one. Returns false if it is to be looked at again soon.
+/// Checks an APIService. Returns false if it should be checked again soon.
 async fn look(
     context: &Context,
     aggregator: &Aggregator,
@@ -221,7 +226,7 @@ async fn look(
     let stored = store(context, name, status, reason, &message).await;
     if let Err(failure) = &stored {
         let error = &failure.0.message;
-        tracing::debug!(name, error, "availability of an APIService not stored");
+        tracing::debug!(name, error, "APIService availability not written");
     }
     stored.is_ok() && status == "True"
 }

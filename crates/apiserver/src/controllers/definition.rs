@@ -1,4 +1,4 @@
-//! Establishes definitions of custom resources, and removes the objects of those that are deleted.
+//! Establishes CustomResourceDefinitions, and deletes the objects of deleted ones.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/controller/{status,establish,finalizer,apiapproval,nonstructuralschema}
 
@@ -104,8 +104,8 @@ async fn others(writer: &Writer, definitions: &Arc<Resource>, name: &str) -> Out
     Ok(others)
 }
 
-/// Removes the objects of a definition, without admission, and then its finalizer. Returns whether all
-/// of them are gone.
+/// Deletes the objects of a CustomResourceDefinition, without admission, and then removes its finalizer. Returns true
+/// if all are gone.
 async fn remove(writer: &Writer, definitions: &Arc<Resource>, definition: &Value) -> Outcome<bool> {
     if !metadata::finalizers(definition).contains(&strategy::CLEANUP_FINALIZER) {
         return Ok(true);
@@ -138,7 +138,7 @@ async fn remove(writer: &Writer, definitions: &Arc<Resource>, definition: &Value
             are_gone &= match &resource {
                 Some(resource) => remove_object(writer, resource, &prefix, entry).await?,
                 None => {
-                    // Of a definition that was never served: nobody can have added a finalizer.
+                    // A CustomResourceDefinition that was never served cannot have finalizers.
                     writer.storage.discard(entry).await?;
                     true
                 }
@@ -168,8 +168,8 @@ async fn remove(writer: &Writer, definitions: &Arc<Resource>, definition: &Value
     Ok(true)
 }
 
-/// Removes one object of a definition as any deletion does: finalizers hold it, and its dependents are
-/// collected. Returns whether it is gone.
+/// Deletes one object of a CustomResourceDefinition like any deletion: finalizers block it, and its dependents are
+/// collected. Returns true if it is gone.
 async fn remove_object(
     writer: &Writer,
     resource: &Arc<Resource>,

@@ -1,5 +1,5 @@
-//! Keeps the flow schemas and priority levels that every server has, and tells of schemas whose level is
-//! not there. It belongs to kube-apiserver, and runs whatever controllers are enabled.
+//! Maintains the default FlowSchemas and priority levels, and the condition of schemas with a missing level. Part of
+//! kube-apiserver, so it runs independently of the enabled controllers.
 //!
 //! UPSTREAM: kubernetes pkg/registry/flowcontrol/rest/storage_flowcontrol.go and ensurer, apiserver
 //! pkg/util/flowcontrol/apf_controller.go (presyncFlowSchemaStatus)
@@ -51,7 +51,7 @@ pub(super) async fn look(context: &Context) -> Outcome<bool> {
         changed |= ensure(context, resource, stored, suggested).await?;
     }
     if changed {
-        // The levels are looked at again, with what was made.
+        // The levels are read again, including new ones.
         return Ok(true);
     }
     let known: HashSet<&str> = stored_levels
@@ -141,8 +141,7 @@ async fn ensure(
     Ok(true)
 }
 
-/// Returns true if the server keeps the spec of an object as it suggests: unless its annotation says
-/// otherwise, one that nobody has changed.
+/// Returns true if the server maintains the spec of an object: by annotation, or if the object was never changed.
 fn is_auto_updated(object: &Value) -> bool {
     let annotation = &object["metadata"]["annotations"][AUTO_UPDATE];
     match annotation.as_str() {

@@ -1,5 +1,5 @@
-//! The garbage collector: deletes objects whose owners are gone, and acts on the finalizers `orphan` and
-//! `foregroundDeletion`. Every change is a write like any other and passes admission.
+//! The garbage collector: deletes objects whose owners do not exist, and handles the finalizers `orphan` and
+//! `foregroundDeletion`. All its writes pass admission.
 //!
 //! ```text
 //!   owner deleted      dependents without another owner go (background)
@@ -63,7 +63,7 @@ struct Owners<'r> {
     solid: usize,
     /// Not there, or not the ones that are meant.
     dangling: Vec<&'r str>,
-    /// On their way out as soon as this object is gone.
+    /// They are deleted as soon as this object is gone.
     waiting: Vec<&'r str>,
 }
 
@@ -73,7 +73,7 @@ enum OwnerState {
     Waiting,
 }
 
-/// Looks at one object. Returns the keys of those to look at next.
+/// Processes one object. Returns the keys of the objects to process next.
 pub(super) async fn look(
     context: &Context,
     graph: &Mutex<Graph>,
@@ -119,7 +119,7 @@ fn lock(graph: &Mutex<Graph>) -> MutexGuard<'_, Graph> {
 }
 
 impl<'i> Item<'i> {
-    /// The object with a key. None if it is gone.
+    /// The object with a key; `None` if it does not exist.
     async fn find(
         context: &Context,
         snapshot: &'i Snapshot,
@@ -146,7 +146,7 @@ impl<'i> Item<'i> {
         }))
     }
 
-    /// Deletes the object if no owner of it is left, and frees it of those that are gone otherwise.
+    /// Deletes the object if no owner exists, otherwise removes references to missing owners.
     async fn collect(
         &self,
         context: &Context,
@@ -177,7 +177,7 @@ impl<'i> Item<'i> {
                 dependents.iter().any(|key| graph.is_waiting(key))
             };
             if in_a_circle && self.blocks_owners() {
-                // Nobody of a circle would go first: this one waits, its owners need not.
+                // In a cycle no object would be deleted first: this one waits, its owners need not.
                 self.unblock(context).await?;
                 let key = context
                     .writer
@@ -215,7 +215,7 @@ impl<'i> Item<'i> {
         }
         let (group, version) = split_api_version(&reference.api_version);
         let Some(resource) = snapshot.by_kind(group, version, &reference.kind) else {
-            // The kind may come to be served. Until then nobody knows.
+            // The kind may be served later. Until then the owner's existence is unknown.
             return Err(internal("the kind of an owner is not served"));
         };
         if self.namespace.is_empty() && resource.names.namespaced {
@@ -237,7 +237,7 @@ impl<'i> Item<'i> {
         }))
     }
 
-    /// Lets the object go when nothing that blocks it is left. Returns what is in the way.
+    /// Removes the finalizer if no blocking dependent is left. Returns the blocking dependents.
     async fn wait_for_dependents(
         &self,
         context: &Context,
@@ -247,7 +247,7 @@ impl<'i> Item<'i> {
             let graph = lock(graph);
             let mut keys = graph.blocking_dependents_of(&self.meta.uid);
             let blocking = !keys.is_empty();
-            // Those that wait themselves go when theirs are gone.
+            // Dependents that wait themselves are deleted when their own dependents are gone.
             keys.retain(|key| !graph.is_waiting(key));
             let is_last = blocking && keys.is_empty() && self.blocks_owners();
             let in_a_circle = is_last && graph.waits_for_itself(&self.meta.uid);
@@ -357,7 +357,7 @@ impl<'i> Item<'i> {
         let request = self.request(context, Verb::Delete);
         let options = DeleteOptions {
             propagation_policy: Some(policy.to_owned()),
-            // The decision holds for the object that was looked at.
+            // The decision applies to the observed object.
             preconditions: Some(Preconditions {
                 uid: Some(self.meta.uid.clone()),
                 resource_version: Some(self.entry.revision.to_string()),
@@ -369,7 +369,7 @@ impl<'i> Item<'i> {
     }
 }
 
-/// An object that is gone, or another one by now, needs nothing any more.
+/// A deleted or recreated object needs no processing.
 fn unless_gone(result: Outcome<()>) -> Outcome<()> {
     match result {
         Err(failure) if failure.is_not_found() => Ok(()),

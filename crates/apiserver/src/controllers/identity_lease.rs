@@ -1,4 +1,4 @@
-//! The Leases by which servers can be told apart: each renews one, and all remove those that ended.
+//! The identity Leases of servers: each server renews its own, and all delete expired ones.
 //!
 //! UPSTREAM: kubernetes pkg/controlplane/apiserver/server.go, pkg/controlplane/controller/apiserverleasegc,
 //! component-helpers apimachinery/lease/controller.go
@@ -23,7 +23,7 @@ const COMPONENT: &str = "kube-apiserver";
 /// The time that a Lease lasts.
 const SECONDS: u64 = 3600;
 const RENEWAL: Duration = Duration::from_secs(10);
-/// How often Leases that ended are looked for.
+/// The interval of collecting expired Leases.
 const COLLECTION: Duration = Duration::from_secs(3600);
 
 /// The name and the holder of a server's Lease.
@@ -53,11 +53,11 @@ impl Identity {
         }
     }
 
-    /// Renews the Lease for ever.
+    /// Renews the Lease until the server stops.
     pub(super) async fn keep(self, writer: Writer) {
         loop {
             if let Err(failure) = self.renew(&writer).await {
-                tracing::warn!(error = failure.0.message, "the identity lease failed");
+                tracing::warn!(error = failure.0.message, "identity lease not renewed");
             }
             tokio::time::sleep(RENEWAL).await;
         }
@@ -89,13 +89,13 @@ impl Identity {
     }
 }
 
-/// Removes Leases of servers that are gone, for ever.
+/// Deletes expired Leases of other servers until the server stops.
 pub(super) async fn collect(writer: Writer) {
     loop {
         if let Err(failure) = remove_expired(&writer, metadata::now()).await {
             tracing::warn!(
                 error = failure.0.message,
-                "identity leases were not collected"
+                "expired identity leases not deleted"
             );
         }
         tokio::time::sleep(COLLECTION).await;
@@ -118,7 +118,7 @@ async fn remove_expired(writer: &Writer, now: Time) -> Outcome<()> {
     Ok(())
 }
 
-/// Leases without a time were made by somebody else, and end.
+/// Leases without a renew time are not ours, and expire.
 fn is_expired(lease: &Value, now: Time) -> bool {
     let spec = &lease["spec"];
     let renewed = spec["renewTime"]
@@ -182,7 +182,7 @@ mod tests {
             now
         ));
         assert!(is_expired(&lease("2025-12-31T23:59:59.000000Z", 3600), now));
-        // A clock that was set back does not end anybody.
+        // A clock that was set back does not expire Leases.
         assert!(!is_expired(
             &lease("2030-01-01T00:00:00.000000Z", 3600),
             now

@@ -1,7 +1,7 @@
 //! The endpoints of the Service `kubernetes`: the addresses of all servers that serve now.
 //!
-//! Each server writes a key that expires, again and again, under a new name each time: the one before is there until
-//! then, so that no server is missing in between. The addresses are those of all keys.
+//! Each server repeatedly writes an expiring key under a new name: the previous one stays until then, so that no
+//! address is missing in between. The endpoints contain the addresses of all keys.
 //!
 //! UPSTREAM: kubernetes pkg/controlplane/controller/kubernetesservice, pkg/controlplane/reconcilers/{lease,endpointsadapter}.go
 
@@ -29,12 +29,12 @@ const ATTEMPTS: usize = 5;
 pub(crate) struct Advertised(pub(crate) SocketAddr);
 
 impl Advertised {
-    /// Keeps the endpoint for ever.
+    /// Maintains the endpoint until the server stops.
     pub(super) async fn keep(self, writer: Writer) {
         loop {
             if let Err(failure) = self.renew(&writer).await {
                 let error = failure.0.message;
-                tracing::warn!(error, "the endpoints of the kubernetes service failed");
+                tracing::warn!(error, "endpoints of the kubernetes Service not written");
             }
             tokio::time::sleep(INTERVAL).await;
         }
@@ -142,7 +142,7 @@ impl Advertised {
     }
 }
 
-/// Creates an object, or gives it what is wanted. Returns false if somebody else wrote it meanwhile.
+/// Creates or updates an object. Returns false on a conflict with another writer.
 async fn bring_about(place: &OwnObject<'_>, wanted: &Value) -> Outcome<bool> {
     let Some((mut object, revision)) = place.read().await? else {
         return place.create(wanted.clone()).await;

@@ -18,7 +18,7 @@ use crate::metadata;
 use crate::write::Writer;
 
 const NAMESPACE: &str = "kube-system";
-/// The Lease of the controllers. That of kube-controller-manager is another one, since it may run beside.
+/// The Lease of the controllers, distinct from kube-controller-manager's, which may run too.
 pub(super) const NAME: &str = "lockgate-controller-manager";
 
 /// The times of an election.
@@ -44,7 +44,7 @@ impl Default for Times {
     }
 }
 
-/// A server that holds the Lease or wants to.
+/// A participant in the leader election.
 #[derive(Debug)]
 pub(super) struct Candidate {
     identity: String,
@@ -62,7 +62,7 @@ impl Candidate {
         }
     }
 
-    /// Takes part for ever. `leads` says whether this one holds the Lease.
+    /// Participates in the leader election until the server stops. `leads` is true while this server holds the Lease.
     pub(super) async fn run(mut self, writer: Writer, leads: watch::Sender<bool>) {
         let mut renewed = Instant::now();
         loop {
@@ -76,12 +76,9 @@ impl Candidate {
                 }
                 Ok(Ok(false)) => set(&leads, false),
                 Ok(Err(failure)) => {
-                    tracing::warn!(
-                        error = failure.0.message,
-                        "the lease of the controllers failed"
-                    );
+                    tracing::warn!(error = failure.0.message, "controller lease not renewed");
                 }
-                Err(_) => tracing::warn!("the lease of the controllers takes too long"),
+                Err(_) => tracing::warn!("controller lease renewal timed out"),
             }
             let due = renewed + self.times.renew;
             if *leads.borrow() && Instant::now() + self.times.retry >= due {
@@ -132,7 +129,7 @@ impl Candidate {
         tracing::info!(
             identity = self.identity,
             holder,
-            "taking over the controllers"
+            "became leader, starting controllers"
         );
         let transitions = spec["leaseTransitions"].as_i64().unwrap_or_default();
         object["spec"] = self.spec(transitions.saturating_add(1));
@@ -212,7 +209,7 @@ mod tests {
         assert_ne!(renewed["spec"]["renewTime"], "2026-01-01T00:00:00.000000Z");
     }
 
-    /// Whatever time the other believes it is, and however clocks jump: what counts is how long this one has seen no change.
+    /// Independent of the other server's clock and of clock jumps: only the time without an observed change counts.
     #[test]
     fn takes_over_after_the_time_without_a_change_and_not_before() {
         for renewed in [

@@ -1,4 +1,4 @@
-//! Deletes what is in a namespace that is being deleted, and then lets it go.
+//! Deletes the contents of a terminating namespace, and then removes its finalizer.
 //!
 //! UPSTREAM: kubernetes pkg/controller/namespace
 
@@ -24,7 +24,7 @@ use crate::write::delete::Deletion;
 use crate::write::strategy;
 use crate::write::update::Change;
 
-/// The finalizer in the spec of a namespace that stands for what is in it.
+/// The finalizer in the spec of a namespace, for its contents.
 const FINALIZER: &str = "kubernetes";
 
 fn user() -> UserInfo {
@@ -248,8 +248,8 @@ impl Progress {
 
     /// The conditions of a namespace, as they are now.
     ///
-    /// UPSTREAM: kubernetes pkg/controller/namespace/deletion/status_condition_utils.go. What is
-    /// discovered here is in this process: discovery and its group versions do not fail.
+    /// UPSTREAM: kubernetes pkg/controller/namespace/deletion/status_condition_utils.go. Discovery is in-process here
+    /// and does not fail.
     fn conditions(&self) -> [Condition; 5] {
         let mut errors = self.errors.clone();
         errors.sort();
@@ -319,7 +319,7 @@ impl Progress {
     }
 }
 
-/// One condition of a namespace: a reason and a message if there is trouble, and those if there is none.
+/// One condition of a namespace: the reason and message for both states.
 struct Condition {
     kind: &'static str,
     trouble: Option<(&'static str, String)>,
@@ -353,7 +353,7 @@ impl Condition {
     }
 }
 
-/// Brings the conditions of a namespace up to date. The deletion goes on where that fails.
+/// Updates the conditions of a namespace. The deletion continues if that fails.
 async fn tell(writer: &Writer, namespaces: &Arc<Resource>, namespace: &Value, progress: &Progress) {
     let now = metadata::now().to_string();
     let with_conditions = |namespace: &Value| {
@@ -388,11 +388,11 @@ async fn tell(writer: &Writer, namespaces: &Arc<Resource>, namespace: &Value, pr
         && !failure.is_not_found()
     {
         let error = failure.0.message;
-        tracing::debug!(name, error, "the conditions of a namespace cannot be told");
+        tracing::debug!(name, error, "namespace conditions not written");
     }
 }
 
-/// Removes the finalizer for the contents. Those of others are theirs to remove.
+/// Removes the `kubernetes` finalizer. Other finalizers are left to their owners.
 async fn finalize(writer: &Writer, namespaces: &Arc<Resource>, name: &str) -> Outcome<()> {
     let path = ObjectPath {
         resource: namespaces,

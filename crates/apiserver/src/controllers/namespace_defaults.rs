@@ -67,7 +67,7 @@ pub(super) fn namespace_of(key: &str) -> Option<&str> {
     rest.strip_suffix('/')
 }
 
-/// Returns true if a namespace has its default objects, whoever made them.
+/// Returns true if a namespace has its default objects, created by any server.
 pub(super) async fn are_there(context: &Context, namespace: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
@@ -165,7 +165,7 @@ impl Default<'_> {
         };
         let found = encoding::parse_entry(&entry, self.resource.type_meta())?;
         let object = &self.object;
-        // Service accounts may be changed by anybody; the certificate may not.
+        // Users may change the service account, but not the CA certificate.
         let is_right = object.get("data").is_none()
             || found.get("data") == object.get("data") && is_described(&found);
         if is_right || metadata::is_deleting(&found) {

@@ -1,5 +1,5 @@
-//! Objects that servers keep themselves: Leases and endpoints. They are written without admission, since servers must
-//! know of each other whatever webhooks say.
+//! The server's own objects: Leases and endpoints. They are written without admission, so that no webhook can block
+//! the coordination of servers.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl<'o> OwnObject<'o> {
         Ok(Some((object, entry.revision)))
     }
 
-    /// Creates the object. Returns false if somebody else did.
+    /// Creates the object. Returns false on a conflict.
     pub(super) async fn create(&self, mut object: Value) -> Outcome<bool> {
         self.resource.shape.apply_defaults(&mut object);
         metadata::fill(&mut object);
@@ -60,14 +60,14 @@ impl<'o> OwnObject<'o> {
         self.is_done(stored.await.map(|_| ()))
     }
 
-    /// Replaces the object that was read. Returns false if somebody else did.
+    /// Replaces the read version of the object. Returns false on a conflict.
     pub(super) async fn replace(&self, object: &Value, read: Revision) -> Outcome<bool> {
         let storage = &self.writer.storage;
         let stored = storage.swap(&self.resource, &self.key, read, object);
         self.is_done(stored.await.map(|_| ()))
     }
 
-    /// Removes the object that was read. Returns false if somebody else changed it.
+    /// Deletes the read version of the object. Returns false on a conflict.
     pub(super) async fn remove(&self, read: Revision) -> Outcome<bool> {
         let removed = self.writer.storage.remove(&self.resource, &self.key, read);
         self.is_done(removed.await.map(|_| ()))

@@ -95,7 +95,7 @@ pub(super) struct Graph {
     gone: Gone,
 }
 
-/// Owners that were seen to go, so that nobody asks for objects of a kind that is gone with them.
+/// Owners whose deletion was observed, so that objects of a removed kind are not requested.
 #[derive(Debug, Default)]
 struct Gone {
     order: VecDeque<Arc<str>>,
@@ -117,7 +117,7 @@ impl Gone {
 }
 
 impl Graph {
-    /// Takes note of an object that was stored. Returns the keys of those to look at.
+    /// Records a stored object. Returns the keys of the objects to process.
     pub(super) fn stored(&mut self, entry: &Entry, previous: Option<&Entry>) -> Vec<Arc<str>> {
         let Some(meta) = Meta::read(entry) else {
             return Vec::new();
@@ -149,7 +149,7 @@ impl Graph {
         look
     }
 
-    /// Takes note of an object that is gone. Returns the keys of those to look at.
+    /// Records a deleted object. Returns the keys of the objects to process.
     pub(super) fn removed(&mut self, previous: &Entry) -> Vec<Arc<str>> {
         let Some(meta) = Meta::read(previous) else {
             return Vec::new();
@@ -227,7 +227,7 @@ impl Graph {
         }
     }
 
-    /// Forgets the owners of an object; those that wait for it are to be looked at.
+    /// Removes the owners of an object; objects that wait for it are queued.
     fn forget(&mut self, key: &Arc<str>, look: &mut Vec<Arc<str>>) {
         let Some(dependent) = self.dependents.remove(key) else {
             return;
@@ -260,7 +260,7 @@ impl Graph {
         self.by_owner.contains_key(uid)
     }
 
-    /// The keys of the objects that hold an owner until they are gone.
+    /// The keys of the dependents that block an owner's deletion.
     pub(super) fn blocking_dependents_of(&self, uid: &str) -> Vec<Arc<str>> {
         let blocks = |key: &&Arc<str>| {
             self.dependents.get(*key).is_some_and(|dependent| {

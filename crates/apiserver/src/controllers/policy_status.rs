@@ -199,7 +199,7 @@ fn kinds<'s>(spec: &Value, snapshot: &'s Snapshot) -> BTreeMap<[&'s str; 3], &'s
     kinds
 }
 
-/// The resources of a name, plural or singular. The core group stands for any.
+/// The resources with a name, plural or singular. The core group means any group.
 ///
 /// UPSTREAM: apimachinery pkg/api/meta/restmapper.go (KindsFor)
 fn named<'s>(

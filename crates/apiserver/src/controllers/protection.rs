@@ -81,13 +81,13 @@ pub(super) fn key_of<'e>(on: &Switches, event: &'e Event) -> Option<&'e Arc<str>
     kind.concerns(entry).then_some(&entry.key)
 }
 
-/// Returns true if the objects with such keys are protected, or use those that are.
+/// Returns true if objects with such keys are protected, or use protected objects.
 pub(super) fn is_watched(key: &str) -> bool {
     Protected::of(key).is_some() || key.starts_with(PODS)
 }
 
-/// The prefix of the keys of those that may be in use no longer after a change: a pod uses the claims
-/// of its namespace, volumes and claims use attributes classes.
+/// The key prefix of objects that may no longer be in use after a change: a Pod uses claims of its namespace, volumes
+/// and claims use attributes classes.
 pub(super) fn freed_by(key: &str) -> Option<String> {
     if let Some(rest) = key.strip_prefix(PODS) {
         let (namespace, _) = rest.split_once('/')?;

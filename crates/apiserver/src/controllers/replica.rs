@@ -31,7 +31,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Joins the others. `address` is that of the server, and `advertised` the one that others reach it at.
+    /// Joins the other servers. `address` is the bound address, and `advertised` the reachable one.
     pub(crate) fn join(
         writer: Writer,
         address: SocketAddr,
@@ -84,11 +84,11 @@ impl Replica {
             Ok(Err(failure)) => {
                 tracing::warn!(
                     error = failure.0.message,
-                    "the endpoint stays until it expires"
+                    "endpoint not removed, it stays until it expires"
                 );
             }
             Err(_) => {
-                tracing::warn!("the endpoint stays until it expires: the store does not answer")
+                tracing::warn!("endpoint not removed, it stays until it expires: store timed out")
             }
         }
     }
@@ -100,7 +100,7 @@ impl Replica {
         };
         let releasing = leader_election::release(&self.writer, &identity.holder);
         if !matches!(tokio::time::timeout(PATIENCE, releasing).await, Ok(Ok(()))) {
-            tracing::warn!("the lease of the controllers stays until it expires");
+            tracing::warn!("controller lease not released, it stays until it expires");
         }
     }
 }
@@ -115,8 +115,8 @@ fn hostname() -> String {
     name.unwrap_or("localhost").to_owned()
 }
 
-/// The address that others reach a server at: that of the way out, if it listens on all addresses or on the loopback.
-/// None if there is none.
+/// The reachable address of a server: the outgoing interface's, if it listens on all addresses or on loopback. `None`
+/// without one.
 ///
 /// UPSTREAM: apimachinery pkg/util/net/interface.go (ResolveBindAddress)
 pub(crate) fn reachable(bound: IpAddr) -> Option<IpAddr> {

@@ -1,4 +1,4 @@
-//! Keeps the status of quotas: what is limited, and how much of it is used.
+//! Maintains the status of ResourceQuotas: the limits and the used amounts.
 //!
 //! Creations are charged by the plugin `ResourceQuota` before they are stored. Here everything else is
 //! found out: quotas that are new or changed, and what was given back.
@@ -22,7 +22,7 @@ use crate::registry::Resource;
 use crate::request::{ObjectPath, Request};
 use crate::write::update::{Change, New};
 
-/// Where quotas are.
+/// The key prefix of quotas.
 const QUOTAS: &str = "/core/resourcequotas/";
 
 /// Resources whose changes may give something back.
@@ -33,8 +33,8 @@ const SHRINKING: [&str; 4] = [
     "/resource.k8s.io/resourceclaims/",
 ];
 
-/// How long other servers may take to store what they charged. A quota that is charged meanwhile is counted again,
-/// since its version is another one then.
+/// The time other servers may take to store a charged object. If a quota is charged meanwhile, its version changes and
+/// it is counted again.
 const UNDER_WAY: Duration = Duration::from_secs(2);
 
 /// Returns true if a change at a key may make work, be it no deletion.
@@ -110,7 +110,7 @@ fn is_unsettled(entry: &Entry, previous: Option<&Entry>) -> bool {
     }
 }
 
-/// Counts what is used in a namespace, and says so in its quotas. Tells whether anything changed.
+/// Counts the usage in a namespace, and updates its quotas. Returns true if anything changed.
 pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
     let snapshot = context.writer.registry.snapshot();
     let quotas = snapshot
@@ -248,7 +248,7 @@ async fn write(
         .await;
     match written {
         Ok(_) => Ok(true),
-        // It is gone, and with it what it limited.
+        // The quota is deleted, and with it its limits.
         Err(failure) if failure.is_not_found() => Ok(false),
         Err(failure) => Err(failure),
     }

@@ -1,4 +1,4 @@
-//! Cluster roles with an aggregation rule have the rules of those it selects.
+//! Updates the rules of cluster roles with an aggregation rule.
 //!
 //! UPSTREAM: kubernetes pkg/controller/clusterroleaggregation
 
@@ -68,7 +68,7 @@ pub(super) async fn look(context: &Context) -> Outcome<bool> {
     let prefix = writer.storage.prefix(resource, "");
     let page = writer.storage.store().list(List::all(&prefix)).await;
     let page = page.map_err(|error| read_failed(error, 0))?;
-    // In the order of keys, which is that of names.
+    // Sorted by key, which is by name.
     let roles: Vec<Value> = page
         .entries
         .iter()

@@ -28,10 +28,10 @@ const PAGE: usize = 500;
 /// The pause before storage that failed is read again.
 const STORAGE_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often the usage of quotas is counted again without an event.
+/// The resync interval of quota usage.
 ///
-/// UPSTREAM: kubernetes pkg/controller/resourcequota/config (ResourceQuotaSyncPeriod, five minutes); what is
-/// counted here is in this process.
+/// UPSTREAM: kubernetes pkg/controller/resourcequota/config (ResourceQuotaSyncPeriod, five minutes); counting is
+/// in-process here.
 const QUOTA_RESYNC: Duration = Duration::from_secs(30);
 
 /// Prefixes of keys.
@@ -71,7 +71,7 @@ pub(crate) fn start(
     threads.spawn(tasks.until_stopped(controllers(DEFINITIONS).run()));
     // This one is kube-apiserver's own.
     threads.spawn(tasks.until_stopped(controllers(FLOW_CONTROL).run()));
-    // As kube-apiserver does, whatever controllers are run beside it.
+    // Like kube-apiserver, independent of the enabled controllers.
     threads.spawn(tasks.until_stopped(api_service::run(Arc::clone(&context))));
     if on != Switches::all(false) {
         threads.spawn(tasks.until_stopped(controllers(EVERYTHING).run()));
@@ -110,10 +110,10 @@ impl Controllers {
                 // A loop that fell behind the history of the store begins anew.
                 Some(ReadError::Compacted(_)) => {}
                 Some(error) => {
-                    tracing::warn!(%error, "the controllers cannot read the store");
+                    tracing::warn!(%error, "controllers cannot read the store");
                     tokio::time::sleep(STORAGE_PAUSE).await;
                 }
-                // What is under way is given up: another server does it.
+                // Work in progress is abandoned: another server takes over.
                 None => {
                     self.running = Workers::new();
                     self.queue = Queue::default();
@@ -172,8 +172,7 @@ impl Controllers {
         }
     }
 
-    /// Reads what is stored into a graph of its own: workers that are busy must not take half of it for
-    /// all there is.
+    /// Reads stored objects into a new graph: busy workers must not see a partial one.
     async fn read_everything(&mut self) -> Result<Revision, ReadError> {
         let store = Arc::clone(self.context.writer.storage.store());
         let graph: Arc<Mutex<Graph>> = Arc::default();
@@ -260,7 +259,7 @@ impl Controllers {
         self.observe_namespace(event);
     }
 
-    /// A namespace gets its default objects, or somebody waits for them.
+    /// A namespace gets its default objects, or a request waits for them.
     fn observe_namespace(&mut self, event: &Event) {
         let on = self.context.settings.enabled;
         if !on.service_account && !on.root_ca {
@@ -276,7 +275,7 @@ impl Controllers {
         }
     }
 
-    /// A namespace that is being deleted is emptied, again when something in it is gone.
+    /// A terminating namespace is emptied, again when an object in it is deleted.
     fn observe_deletion(&mut self, event: &Event) {
         let key = event.key();
         match event {
@@ -315,7 +314,7 @@ impl Controllers {
                     Ok(came) => came,
                     Err(failure) => {
                         let error = failure.0.message;
-                        tracing::debug!(?work, error, "a controller failed, retrying");
+                        tracing::debug!(?work, error, "controller failed, retrying");
                         (Came::Failed, Vec::new())
                     }
                 }
@@ -350,7 +349,7 @@ fn is_waited_for(event: &Event) -> bool {
     key.starts_with(NAMESPACES) || namespace_defaults::namespace_of(key).is_some()
 }
 
-/// Does one piece of work, and tells those who wait for it, also when it failed.
+/// Runs one work item, and notifies its waiters, also on failure.
 async fn perform(
     context: &Context,
     graph: &Mutex<Graph>,

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 /// The first pause after a failure; every further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// The longest pause. What a webhook refuses is asked about once a minute in the end.
+/// The maximum backoff: a write that a webhook rejects is retried about once a minute.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The longest pause of a deletion that finalizers hold: their removal is no event of its own.
 const LONGEST_DELETION_PAUSE: Duration = Duration::from_secs(10);
-/// Changes in a row after which it looks as if somebody else reverts them.
+/// The number of consecutive changes that suggests that another writer reverts them.
 const PATIENCE: u32 = 8;
 
 /// One thing to look at.
@@ -39,14 +39,14 @@ pub(super) enum Work {
     Protect(Arc<str>),
     /// The flow schemas and priority levels of the server, and whether schemas have their level.
     FlowControl,
-    /// The rules of cluster roles that are made from those of others.
+    /// The rules of aggregated cluster roles.
     Aggregate,
 }
 
 /// The result of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Result {
-    /// There is nothing to do until something changes.
+    /// No work until something changes.
     Done,
     /// Something was changed; another look tells whether it stayed so.
     Changed,
@@ -89,8 +89,8 @@ impl Queue {
             State::Ready => {}
             State::Running { again } => *again = true,
             State::Later(at) => {
-                // Collecting is told of news only. The others hear of their own writes too, and with
-                // somebody who undoes them would never rest.
+                // The garbage collector gets only external events. The other controllers also get their own writes,
+                // and would loop with a writer that reverts them.
                 let hears_itself = matches!(
                     work,
                     Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate | Work::FlowControl
@@ -106,7 +106,7 @@ impl Queue {
         }
     }
 
-    /// Adds something to look at in a while. What is there already keeps its time.
+    /// Schedules a work item. An existing item keeps its time.
     pub(super) fn add_later(&mut self, work: Work, at: Instant) {
         match self.items.get_mut(&work) {
             None => {
@@ -163,7 +163,7 @@ impl Queue {
         self.later.first().map(|(at, _)| *at)
     }
 
-    /// Takes note of what came of something that was taken.
+    /// Records the result of a work item.
     pub(super) fn finish(&mut self, work: Work, result: Result, now: Instant) {
         let Some(item) = self.items.get_mut(&work) else {
             return;

@@ -29,14 +29,13 @@ impl<W, R: Send + 'static> Workers<W, R> {
         self.busy.insert(task.id(), work);
     }
 
-    /// The next work that ended, with its result; none if its worker panicked. Never ends while nobody
-    /// works.
+    /// The next finished work item with its result; `None` if its worker panicked. Pending while no worker is busy.
     pub(super) async fn next(&mut self) -> (W, Option<R>) {
         loop {
             let (id, result) = match self.tasks.join_next_with_id().await {
                 Some(Ok((id, result))) => (id, Some(result)),
                 Some(Err(error)) => {
-                    tracing::error!(%error, "a worker of a controller ended early");
+                    tracing::error!(%error, "controller worker exited unexpectedly");
                     (error.id(), None)
                 }
                 None => std::future::pending().await,

@@ -183,7 +183,7 @@ impl Api for Recipes {
     }
 
     async fn settled(&self) {
-        // Whoever looks too early looks again.
+        // A check that is too early is repeated.
         let _ = self.writer.storage.effects_applied().await;
     }
 }

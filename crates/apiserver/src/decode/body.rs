@@ -24,8 +24,8 @@ use crate::registry::{Resource, Shape, api_version};
 /// The body from which room is asked for: requests in flight are counted, and this is the least they take.
 const SMALL: usize = 16 << 10;
 
-/// Reads a body to its end, if there is room for it. What is sent without its size is as large as any
-/// may be, unless it turns out to be small.
+/// Reads a body completely, if there is memory for it. A body without Content-Length reserves the maximum, unless it
+/// turns out to be small.
 pub(crate) async fn read(
     body: &mut Incoming,
     room: &InFlight,
@@ -120,7 +120,7 @@ fn tree_bytes(text: &[u8]) -> usize {
     text.len().saturating_add(tree).saturating_mul(TREES)
 }
 
-/// Reads what is left of a body that nobody wants, for a moment, and keeps nothing of it.
+/// Drains the rest of an unwanted body for a short time, without keeping it.
 pub(crate) async fn drain(body: &mut Incoming) {
     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
     // Whether it ended makes no difference: the answer is known.
@@ -152,7 +152,7 @@ impl<'k> Expected<'k> {
     }
 }
 
-/// A decoded object, and what is to be said about it.
+/// A decoded object, with its findings.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) object: Value,
@@ -283,13 +283,13 @@ pub(crate) enum ParseError {
     Protobuf(#[from] protobuf::DecodeError),
     #[error("yaml: invalid leading UTF-8 octet")]
     NotUtf8,
-    #[error("a protobuf body cannot be read as text")]
+    #[error("a protobuf body cannot be decoded as text")]
     NotText,
     #[error("exceeded max depth of {}", limits::BODY_DEPTH)]
     TooDeep,
 }
 
-/// A body that was taken apart as far as its form goes.
+/// A syntactically parsed body.
 #[derive(Debug)]
 pub(crate) enum Parsed<'b> {
     Document(Document),
@@ -348,7 +348,7 @@ fn unregistered(found: &TypeMeta, scheme: &str) -> String {
     )
 }
 
-/// Kinds that every version knows. UPSTREAM: apimachinery pkg/apis/meta/v1/register.go
+/// Kinds of every version. UPSTREAM: apimachinery pkg/apis/meta/v1/register.go
 const UNVERSIONED: [&str; 5] = [
     "Status",
     "APIVersions",

@@ -27,7 +27,7 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-/// The options of a write, whatever the verb.
+/// The options of a write, for any verb.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct WriteOptions {
     /// As told: empty, or `All`.
@@ -177,7 +177,7 @@ impl WriteOptions {
         }
     }
 
-    /// The options as webhooks see them. Those that say nothing are shared.
+    /// The options for webhooks. Empty options are shared.
     pub(crate) fn to_object(&self, kind: &'static str) -> Object {
         static CREATE: OnceLock<Object> = OnceLock::new();
         static UPDATE: OnceLock<Object> = OnceLock::new();

@@ -125,7 +125,7 @@ fn check_operations(root: Value<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The members of operations that stand twice or are none.
+/// Duplicate and unknown fields of operations.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/patch.go (jsonPatchOp)
 fn operation_findings(root: Value<'_>) -> Vec<String> {
@@ -145,7 +145,7 @@ fn operation_findings(root: Value<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The most findings that are told.
+/// The maximum number of reported findings.
 const MAX_FINDINGS: usize = 100;
 
 /// The keys that stand twice in a map of YAML, in the words of Go's parser: those within a value come

@@ -95,7 +95,7 @@ impl Selection {
     fn scan_labels(&self, value: &[u8]) -> Result<bool, Unclear> {
         let labels = encoding::metadata_members(value)?.find(b"labels")?;
         let labels = labels.unwrap_or(b"{}");
-        // Escapes are left to whoever parses.
+        // Escapes are handled by the parser.
         if memchr::memchr(b'\\', labels).is_some() {
             return Err(Unclear);
         }

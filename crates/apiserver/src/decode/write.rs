@@ -1,4 +1,4 @@
-//! The decoded write: what a client wants written, typed, without the form it was sent in.
+//! The decoded write: the requested change, typed and independent of the wire format.
 
 use std::sync::Arc;
 
@@ -221,7 +221,7 @@ impl Encoded<'_> {
         })
     }
 
-    /// Decodes the body as an object of a kind. Unknown fields are told as warnings.
+    /// Decodes the body as an object of a kind. Unknown fields are reported as warnings.
     fn object(
         self,
         expected: Expected<'_>,

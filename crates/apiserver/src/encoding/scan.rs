@@ -1,7 +1,7 @@
-//! The members of stored objects, found without parsing what stands between them.
+//! The fields of stored objects, found without parsing.
 //!
-//! Stored texts are compact: nothing stands between tokens. A text that is not, or is broken, ends the
-//! scan with [`Unclear`], and whoever scans parses it instead.
+//! Stored texts are compact, without whitespace between tokens. Other or broken texts end the scan with [`Unclear`],
+//! and the caller parses them instead.
 
 use memchr::memchr2;
 

@@ -1,4 +1,4 @@
-//! When rejected clients of a level are told to come back: the later, the more of them there are.
+//! The Retry-After of rejected requests of a level, which grows with their number.
 //!
 //! UPSTREAM: apiserver pkg/util/flowcontrol/dropped_requests_tracker.go
 

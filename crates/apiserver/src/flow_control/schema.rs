@@ -26,7 +26,7 @@ impl Asked<'_> {
     }
 }
 
-/// The part of a request by which the requests of a schema are told apart.
+/// The request attribute that distinguishes the flows of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Distinguisher {
     None,

@@ -1,8 +1,8 @@
 //! The seats of priority levels: who is served, who waits, and who is sent away.
 //!
-//! A level has its own seats, and borrows what others lend and do not use. When there is none, a request
-//! waits in a queue; the flows of a level are spread over its queues, and these take turns. One user has
-//! at most three quarters of the seats that a level could use, so that nobody who is slow keeps all others out.
+//! A level has its own seats, and borrows unused seats that others lend. Without a free seat a request is queued; the
+//! flows of a level are spread over its queues, which are served in turn. One user gets at most three quarters of the
+//! seats available to a level, so that a slow user cannot exclude others.
 //!
 //! UPSTREAM: apiserver pkg/util/flowcontrol/fairqueuing/queueset (there requests may take several seats, and
 //! lending is adjusted every ten seconds)
@@ -19,9 +19,9 @@ use tokio::sync::oneshot;
 pub(super) struct Limits {
     /// Its own seats.
     pub(super) nominal: usize,
-    /// How many of them others may use.
+    /// The number of lendable seats.
     pub(super) lendable: usize,
-    /// How many of others' it may use.
+    /// The maximum number of borrowed seats.
     pub(super) borrowing: usize,
     /// None sends away at once.
     pub(super) queues: Option<Queues>,
@@ -31,7 +31,7 @@ pub(super) struct Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Queues {
     pub(super) count: usize,
-    /// How many of them a flow may use.
+    /// The hand size of shuffle sharding.
     pub(super) hand: usize,
     pub(super) length: usize,
 }
@@ -76,7 +76,7 @@ struct Level {
     executing: usize,
     /// By the hash of the user.
     holders: HashMap<u64, usize>,
-    /// Those that are not empty.
+    /// The nonempty queues.
     queues: BTreeMap<usize, VecDeque<Waiter>>,
     waiting: usize,
     /// The queue that was served last.
@@ -91,7 +91,7 @@ struct Waiter {
     seat: oneshot::Sender<Seat>,
 }
 
-/// What becomes of a request.
+/// The admission result of a request.
 #[derive(Debug)]
 pub(super) enum Entry {
     Seated(Seat),
@@ -146,7 +146,7 @@ impl Seats {
         give(given);
     }
 
-    /// Forgets a level once nobody is left in it.
+    /// Removes an unused level.
     pub(super) fn remove(&self, id: u64) {
         let mut state = self.state();
         if let Some(level) = state.levels.get_mut(&id) {
@@ -155,7 +155,7 @@ impl Seats {
         state.forget(id);
     }
 
-    /// How many requests of a level are served, and how many wait.
+    /// The numbers of executing and queued requests of a level.
     pub(super) fn now(&self, id: u64) -> (usize, usize) {
         let state = self.state();
         let level = state.levels.get(&id);

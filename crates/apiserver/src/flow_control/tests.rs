@@ -198,7 +198,7 @@ fn schemas_of_one_precedence_are_matched_by_name() {
         class(&target(Verb::List, ["", "pods", "status", "shop"])),
         "global-default"
     );
-    // A schema whose level is gone is not used.
+    // A schema whose level does not exist is not used.
     control.remove_level("workload-low");
     assert_eq!(class(&pods), "global-default");
 }

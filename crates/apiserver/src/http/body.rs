@@ -1,5 +1,4 @@
-//! The body of an answer: whole, a list that is written while it is sent, a stream of events, or that of
-//! another server.
+//! Response bodies: complete, a list encoded while it is sent, an event stream, or a proxied body.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -14,17 +13,16 @@ use super::in_flight::Permit;
 /// An answer.
 pub(crate) type Response = http::Response<Body>;
 
-/// How much is handed over at a time: what a slow reader has not asked for is not made.
+/// The size of body chunks: a chunk is produced only when the reader asks for it.
 const PIECE: usize = 64 << 10;
 
 /// The body of an answer.
 #[derive(Debug)]
 pub(crate) struct Body {
     content: Content,
-    /// The place of the request among those in flight and its memory, until all of the body is handed
-    /// over.
+    /// The seat and memory of the request, held until the body is sent.
     permits: Vec<Permit>,
-    /// Told of what is handed over, and dropped when all of it was.
+    /// Observes the sent bytes, and is dropped when the body is sent.
     meter: Option<Box<dyn Meter>>,
 }
 
@@ -34,7 +32,7 @@ enum Content {
     Whole(Bytes),
     /// It is made piece by piece.
     Pieces(Box<dyn Pieces>),
-    /// It goes on until the sender is dropped.
+    /// Streams until the sender is dropped.
     Stream(mpsc::Receiver<Queued>),
     /// It comes from another server, over a connection that is used again after its end.
     Forwarded(Incoming, Option<Box<dyn Connection>>),
@@ -48,7 +46,7 @@ pub(crate) trait Connection: std::fmt::Debug + Send + Sync {
 
 /// Measures a body while it is sent.
 pub(crate) trait Meter: std::fmt::Debug + Send + Sync {
-    /// Called when so many bytes were handed over.
+    /// Called with the number of bytes sent.
     fn sent(&mut self, bytes: usize);
 }
 
@@ -84,7 +82,7 @@ impl Body {
         }
     }
 
-    /// A body that goes on until the sender is dropped.
+    /// A body that streams until the sender is dropped.
     pub(crate) fn stream(receiver: mpsc::Receiver<Queued>) -> Self {
         Self {
             content: Content::Stream(receiver),

@@ -12,17 +12,17 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// How long an answer that is not read keeps its place.
+/// The time after which an unread response loses its seat.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Room for bodies, for events of watches, and for answers that are not sent piece by piece, in bytes.
-/// Whoever sends a large body slowly, or reads a large answer slowly, keeps its room meanwhile.
+/// The memory for request bodies, watch events and unchunked responses, in bytes.
+/// A client that sends a large body or reads a large response slowly keeps its share meanwhile.
 pub(crate) const ROOM: usize = 64 << 20;
 
-/// Room for the trees of large writes while they are worked on, in bytes.
+/// The memory for the object trees of large writes in progress, in bytes.
 pub(crate) const TREES: usize = 32 << 20;
 
-/// How much more than its text an object takes while it is worked on.
+/// The memory of an object tree relative to its text.
 pub(crate) const TREE: usize = 4;
 
 /// The requests of one kind that are served now, or the memory they take.
@@ -53,7 +53,7 @@ struct Counts {
 }
 
 impl InFlight {
-    /// So many at a time; zero is no limit.
+    /// Sets the concurrency limit; zero is no limit.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most: (most > 0).then_some(most),
@@ -66,8 +66,8 @@ impl InFlight {
         self.take(user, 1)
     }
 
-    /// So much for a request of a user. Who has nothing yet gets it as long as there is any left, however
-    /// much it is: what is larger than all is served alone.
+    /// Reserves memory for a request of a user. A user without a reservation gets any size while memory is left: a
+    /// request larger than the limit is served alone.
     pub(crate) fn take(&self, user: &str, amount: usize) -> Option<Permit> {
         let mut now = self.now.counts();
         let own = now.by_user.get(user).copied().unwrap_or_default();
@@ -113,7 +113,7 @@ impl InFlight {
 /// A place among the requests in flight, until it is dropped.
 pub(crate) struct Permit(Arc<Held>);
 
-/// The place of whoever counts, which is given back by dropping it.
+/// A counted request, released on drop.
 type Held = Mutex<Option<Box<dyn Any + Send>>>;
 
 impl fmt::Debug for Permit {
@@ -135,8 +135,8 @@ impl Permit {
         Self(Arc::new(Mutex::new(Some(Box::new(place)))))
     }
 
-    /// Gives the place back after a while even if whoever reads the answer has not: what it is made
-    /// from is shared, and connections are counted.
+    /// Releases the reservation after a timeout even if the response was not read: its source is shared, and
+    /// connections are limited.
     pub(crate) fn release_in_time(&self) {
         let place = Arc::downgrade(&self.0);
         tokio::spawn(async move {

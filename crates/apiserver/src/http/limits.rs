@@ -4,26 +4,26 @@ use std::time::Duration;
 
 /// The largest body of a request. UPSTREAM: apiserver pkg/server/config.go
 pub(crate) const BODY_BYTES: usize = 3 * 1024 * 1024;
-/// How deep a body may nest. Upstream reads 10,000 levels; here trees are copied and freed level by
-/// level on the stack, and no object of the API comes near.
+/// The maximum nesting depth of a body. Upstream accepts 10,000 levels; here trees are copied and freed recursively,
+/// and no API object comes near the limit.
 pub(crate) const BODY_DEPTH: usize = 500;
-/// How deep what is stored and what is answered may nest: an object in a list in a document.
+/// The maximum nesting depth of stored objects and responses: an object in a list in a document.
 pub(crate) const STORED_DEPTH: usize = BODY_DEPTH + 10;
 /// The most operations of a JSON patch. UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
 pub(crate) const JSON_PATCH_OPERATIONS: usize = 10_000;
 /// Time to read the rest of a body whose answer is known.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
-/// Time for one write, whatever the client asks for. UPSTREAM: apiserver pkg/endpoints/handlers/create.go
+/// The timeout of a write, whatever the client requests. UPSTREAM: apiserver pkg/endpoints/handlers/create.go
 pub(crate) const WRITE: Duration = Duration::from_secs(34);
 /// Events of a watch that wait for a slow client; then its connection is not read from the store any
 /// further, and it falls behind until it is cut off.
 pub(crate) const WATCH_BACKLOG: usize = 100;
-/// How long an event of a watch waits for room in memory; then the watch ends.
+/// The time an event of a watch waits for memory; then the watch ends.
 pub(crate) const WATCH_ROOM: Duration = Duration::from_secs(30);
-/// How long a large write waits until there is room for its trees; then it is to be tried again.
+/// The time a large write waits for memory for its trees; then the client must retry.
 pub(crate) const TREE_ROOM: Duration = Duration::from_secs(30);
-/// How long a read waits for a version that is not there yet.
-/// UPSTREAM: apiserver pkg/storage/cacher/watch_cache.go
+/// The time a read waits for a resourceVersion that the cache does not have yet. UPSTREAM: apiserver
+/// pkg/storage/cacher/watch_cache.go
 pub(crate) const CATCH_UP: Duration = Duration::from_secs(3);
 /// The largest object that is stored. UPSTREAM: etcd server/embed/config.go (DefaultMaxRequestBytes)
 pub(crate) const STORED_BYTES: usize = 3 * 512 * 1024;

@@ -1,4 +1,4 @@
-//! Who is connected: the handshake, and what it says of the other end.
+//! The TLS handshake, and the peer's identity from it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::heavy::Heavy;
 use crate::http::tls::{Shown, Users};
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     /// The address.
     pub(crate) address: SocketAddr,
-    /// The certificate, which nobody has verified yet.
+    /// The client certificate, not verified yet.
     pub(crate) certificate: Option<Arc<Shown>>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 pub(crate) struct Secure {
     pub(crate) config: Arc<ServerConfig>,
-    /// Who may show certificates.
+    /// The verifier of client certificates.
     pub(crate) users: Arc<Users>,
     /// The threads of handshakes, which take a hundred times as long as a record.
     pub(crate) threads: Heavy,

@@ -63,7 +63,7 @@ impl Wanted {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     pub(crate) accepted: &'static [&'static str],
-    /// False where nothing can be read, so that there is no table either.
+    /// False for write-only resources, which have no table either.
     pub(crate) tables: bool,
 }
 
@@ -96,8 +96,8 @@ pub(crate) enum Page {
     },
 }
 
-/// Reads the `Accept` header for a page: text, or an object of a kind in two versions. Objects have to be asked
-/// for by group, version and kind.
+/// Parses the `Accept` header for a page: text, or an object of a kind in two versions. Objects have to be requested
+/// by group, version and kind.
 ///
 /// UPSTREAM: apiserver pkg/server/statusz/statusz.go
 pub(crate) fn page(headers: &HeaderMap, query: &Query, group: &str, kind: &str) -> Outcome<Page> {
@@ -202,7 +202,7 @@ impl<'t> Clause<'t> {
         let is_protobuf = encoding == Encoding::Protobuf;
         let known = self.group == "meta.k8s.io";
         let view = match (self.view, self.version) {
-            // Metadata has a message whatever it is of.
+            // Metadata is encodable for any object.
             ("", _) if is_protobuf && !offer.accepted.contains(&PROTOBUF) => return None,
             ("", _) => View::Object,
             ("Table", _) if is_protobuf || !offer.tables => return None,

@@ -34,7 +34,7 @@ impl Query {
         self.0.iter().filter(same).map(|(_, value)| value.as_str())
     }
 
-    /// The first value of a key, nothing if there is none.
+    /// The first value of a key, if any.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.first(key).unwrap_or_default()
     }
@@ -48,7 +48,7 @@ impl Query {
     }
 }
 
-/// Decodes `%41`, and `+` where it stands for a blank. Text that is not UTF-8 is no text.
+/// Decodes `%41`, and `+` as a blank. Invalid UTF-8 is rejected.
 pub(crate) fn unescape(text: &str, plus_is_blank: bool) -> Option<String> {
     if !text.contains(['%', '+']) {
         return Some(text.to_owned());

@@ -67,12 +67,12 @@ impl Verb {
 pub(crate) enum RequestInfo {
     /// A resource.
     Resource(Target),
-    /// A resource at a path that nothing is served at. It is authorized like any other, so that the
-    /// answer tells nothing to those who may not ask.
+    /// A resource at an unserved path. It is authorized like any other, so that the response reveals nothing to
+    /// unauthorized users.
     Unrouted(Target),
     /// Anything else, such as `/version`.
     NonResource {
-        /// The path as authorization knows it.
+        /// The path for authorization.
         path: String,
         /// The same path, taken apart.
         segments: Vec<String>,
@@ -94,7 +94,7 @@ pub(crate) struct Target {
     pub(crate) rest: Vec<String>,
 }
 
-/// Subresources that stand directly below a namespace.
+/// Subresources directly below a namespace.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 /// Verbs that were once part of paths: `/api/v1/watch/pods`.
 const IN_PATHS: [&str; 2] = ["proxy", "watch"];
@@ -105,7 +105,7 @@ const IN_PATHS: [&str; 2] = ["proxy", "watch"];
 const LONG_RUNNING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 
 impl RequestInfo {
-    /// Returns true if the request lasts as long as its client wants.
+    /// Returns true for a long-running request.
     pub(crate) fn is_long_running(&self) -> bool {
         match self {
             Self::Resource(target) | Self::Unrouted(target) => {
@@ -184,8 +184,8 @@ impl Target {
         LONG_RUNNING.contains(&self.subresource.as_str())
     }
 
-    /// The name that authorization and audit are told: that of the path, or the only one that the
-    /// field selector of a list or a watch admits.
+    /// The name for authorization and audit: from the path, or the only name that the field selector of a list or
+    /// watch admits.
     pub(crate) fn asked_name(&self, query: &Query) -> String {
         if self.name.is_empty() && matches!(self.verb, Verb::List | Verb::Watch) {
             return selected_name(query).unwrap_or_default();
@@ -193,7 +193,7 @@ impl Target {
         self.name.clone()
     }
 
-    /// The field and label selectors that authorization is told.
+    /// The field and label selectors for authorization.
     pub(crate) fn selectors<'q>(&self, query: &'q Query) -> (&'q str, &'q str) {
         if self.verb.selects() {
             (query.text("fieldSelector"), query.text("labelSelector"))

@@ -23,7 +23,7 @@ impl SharedCertificates {
     ///
     /// # Errors
     ///
-    /// There is no entropy.
+    /// No entropy source.
     pub fn make() -> Result<Self, TlsError> {
         let (ca, ca_key) = make_authority(None)?;
         let front_proxy = FrontProxy::make()?;
@@ -38,7 +38,7 @@ impl SharedCertificates {
     }
 }
 
-/// The server's certificate is renewed at a start when it ends within so many days.
+/// The remaining validity in days below which the serving certificate is renewed at startup.
 const RENEW_DAYS: u32 = 90;
 
 /// The failure to set up TLS.
@@ -99,7 +99,7 @@ pub(crate) struct FrontProxy {
     pub(crate) key_pem: String,
 }
 
-/// The common name of that certificate. That of kubeadm.
+/// The common name of that certificate, as in kubeadm.
 pub(crate) const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
 
 impl FrontProxy {
@@ -115,8 +115,8 @@ impl FrontProxy {
         })
     }
 
-    /// Reads it from a folder. What is missing or ends soon is made anew: servers behind learn of it from
-    /// what is published.
+    /// Reads it from a directory. Missing or expiring files are regenerated: aggregated servers learn of it from the
+    /// published ConfigMap.
     fn load_or_make(folder: &Path) -> Result<Self, TlsError> {
         let [ca, certificate, key] = [
             "front-proxy-ca.crt",
@@ -169,7 +169,7 @@ impl FrontProxy {
 }
 
 impl Identity {
-    /// Reads the identity from a folder, and makes what is not there.
+    /// Reads the identity from a directory, and generates missing files.
     pub(crate) fn load_or_make(folder: &Path, hosts: &[String]) -> Result<Self, TlsError> {
         let file = |name: &str| folder.join(name);
         let failed = |path: PathBuf| move |source| TlsError::File { path, source };
@@ -244,7 +244,7 @@ impl Identity {
         })
     }
 
-    /// Makes an identity that is gone with the process.
+    /// Generates an in-memory identity.
     pub(crate) fn make(hosts: &[String]) -> Result<Self, TlsError> {
         let (ca_pem, ca_key_pem) = make_authority(None)?;
         let (certificate_pem, key_pem) = issue(&ca_pem, &ca_key_pem, &server_leaf(hosts))?;
@@ -277,7 +277,7 @@ impl Identity {
         &self.front_proxy
     }
 
-    /// The authorities of users, as they are published: the server's own and those of the file.
+    /// The published client CAs: the server's own and those of the file.
     pub(crate) fn client_ca_pem(&self, client_ca: Option<&Path>) -> Result<String, TlsError> {
         let mut pem = self.ca_pem.clone();
         if let Some(path) = client_ca {
@@ -402,7 +402,7 @@ fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, T
         .collect::<Result<_, _>>()
         .map_err(|error| wrong(error.to_string()))?;
     if chain.is_empty() {
-        return Err(wrong(String::from("there is no certificate in it")));
+        return Err(wrong(String::from("no certificate found")));
     }
     Ok(chain)
 }

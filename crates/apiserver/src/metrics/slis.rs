@@ -23,7 +23,7 @@ impl Default for HealthChecks {
         Self(Mutex::new(Results {
             last: Family::new(
                 "kubernetes_healthcheck",
-                "Result of the last run of a health check: 1 is good.",
+                "Result of the last run of a health check; 1 means success.",
                 &["name", "type"],
             ),
             all: Family::new(

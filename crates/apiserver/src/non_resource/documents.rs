@@ -43,7 +43,7 @@ fn etag(document: &Document) -> String {
     format!("\"{}\"", document.hash)
 }
 
-/// `/api` or `/apis` in the aggregated form, if the client asks for it.
+/// `/api` or `/apis` in the aggregated format, if requested.
 pub(super) fn aggregated(snapshot: &Snapshot, core: bool, headers: &HeaderMap) -> Option<Response> {
     if !wants_aggregated(headers) {
         return None;
@@ -56,7 +56,7 @@ pub(super) fn aggregated_document(tree: &Value, headers: &HeaderMap) -> Response
     cached(&Document::new(json::to_string(tree)), headers)
 }
 
-/// Returns true if the client asks for the aggregated form.
+/// Returns true if the client requests the aggregated format.
 pub(super) fn wants_aggregated(headers: &HeaderMap) -> bool {
     // Only v2: clients that know no more than v2beta1 are better served by the older form.
     accepted(headers).any(|clause| {
@@ -133,7 +133,7 @@ pub(super) fn openapi_v2(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
     }
 }
 
-/// Makes the large documents, one at a time: making one takes a while, and everybody may ask for them.
+/// Generates the large documents one at a time: generation is slow, and all users may request them.
 #[derive(Debug, Default)]
 pub(crate) struct Maker(Mutex<Option<Merged>>);
 
@@ -166,7 +166,7 @@ impl Maker {
         heavy::run(usize::MAX, answer)
     }
 
-    /// Everything of this server and of those behind it as OpenAPI v2.
+    /// The OpenAPI v2 document of this server and aggregated servers.
     pub(super) async fn openapi_v2(
         &self,
         own: &Arc<Snapshot>,

@@ -1,6 +1,6 @@
-//! The effects of a write besides the store: webhook configurations, policies, namespaces, roles,
-//! services and their endpoints, definitions, APIServices, flow schemas and priority levels. An effect is prepared before the
-//! write, so that what cannot take effect is not stored.
+//! The effects of a write beyond the store: webhook configurations, policies, namespaces, roles, Services and their
+//! endpoints, CustomResourceDefinitions, APIServices, FlowSchemas and priority levels. An effect is prepared before
+//! the write, so that an object that cannot take effect is not stored.
 
 use std::sync::Arc;
 
@@ -42,11 +42,11 @@ pub(crate) struct Effects {
 pub(crate) enum Effect {
     Register(Box<Configuration>),
     Unregister(ConfigurationKind, Named),
-    /// A policy or a binding comes into force.
+    /// A policy or a binding takes effect.
     Enforce(Box<policies::Read>),
     /// An object as it is stored.
     Put(ServerPart, Named, Value),
-    /// An object is gone.
+    /// An object is deleted.
     Removed(ServerPart, Named),
 }
 
@@ -80,13 +80,13 @@ pub(crate) fn prepare_write(resource: &Resource, object: Value) -> Outcome<Effec
 
 fn undecodable(resource: &Resource, named: &Named) -> Failure {
     internal(&format!(
-        "the {} {} cannot be decoded as it is stored",
+        "cannot decode the stored {} {}",
         resource.kind(),
         named.name
     ))
 }
 
-/// Prepares the effect of a removal. It cannot fail: the name of what is gone is in its key.
+/// Prepares the effect of a deletion. It cannot fail: the key contains the name.
 pub(crate) fn prepare_removal(resource: &Resource, key: &str) -> Option<Effect> {
     let prefix = encoding::prefix(&resource.storage.0, &resource.storage.1, None);
     let rest = key.strip_prefix(&prefix).unwrap_or(key);
@@ -105,8 +105,7 @@ pub(crate) fn prepare_removal(resource: &Resource, key: &str) -> Option<Effect> 
 }
 
 impl Effects {
-    /// Returns true if writes to a resource have effects. Those of pods and volumes have where nodes are
-    /// authorized by the pods that run on them.
+    /// Returns true if writes to a resource have effects. Pods and volumes have effects only with Node authorization.
     pub(crate) fn has_any(&self, resource: &Resource) -> bool {
         match resource.configures() {
             None => false,

@@ -1,5 +1,5 @@
-//! The effects of writes to a store that several servers share: they are applied from a watch, in the order of the
-//! revisions, whoever made them.
+//! The effects of writes to a shared store: applied from a watch, in the order of revisions, for writes of any
+//! server.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::encoding;
 use crate::error::Failure;
 use crate::registry::Resource;
 
-/// The longest that anybody waits for the watch.
+/// The maximum wait for the watch.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause before a store that failed is read again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -26,7 +26,7 @@ const NOTHING: &str = "/-/none/";
 #[derive(Debug)]
 pub(crate) struct Followed {
     reached: watch::Sender<Revision>,
-    /// Somebody wants to know how far the watch is.
+    /// Wakes the follower to request the progress of the watch.
     wanted: Notify,
 }
 
@@ -43,7 +43,7 @@ impl Followed {
     /// Waits until the effects of a write are applied.
     pub(super) async fn wait(&self, revision: Revision) {
         if !self.reaches(revision).await {
-            tracing::warn!(%revision, "a write is stored, and its effects are not applied yet");
+            tracing::warn!(%revision, "write stored, but its effects are not applied yet");
         }
     }
 
@@ -98,14 +98,14 @@ impl Follower {
         }
     }
 
-    /// Follows the store for ever.
+    /// Follows the store until the server stops.
     pub(super) async fn run(mut self) {
         loop {
             match self.follow().await {
                 // Too much happened meanwhile: it is all read again.
                 ReadError::Compacted(_) => {}
                 error => {
-                    tracing::warn!(%error, "the effects of other servers' writes cannot be followed");
+                    tracing::warn!(%error, "cannot watch the writes of other servers");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -190,7 +190,7 @@ impl Follower {
             // What was in force stays so: that is safer than nothing.
             Err(Failure(status)) => {
                 let (key, error) = (&entry.key, status.message);
-                tracing::error!(%key, error, "a stored object cannot take effect");
+                tracing::error!(%key, error, "cannot apply a stored object");
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockgate_store::Revision;
 use tokio::sync::watch;
 
-/// The revisions up to which controllers have seen the objects that somebody waits for, by key.
+/// The revisions up to which controllers have processed awaited objects, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Settled(Mutex<HashMap<String, watch::Sender<u64>>>);
 
@@ -30,7 +30,7 @@ impl Settled {
         }
     }
 
-    /// Tells those who wait that a controller has completed what was written up to a revision.
+    /// Notifies waiters that a controller has processed all writes up to a revision.
     pub(crate) fn tell(&self, key: &str, revision: Revision) {
         if let Some(sender) = self.lock().get(key) {
             sender.send_modify(|seen| *seen = revision.0.max(*seen));
@@ -51,7 +51,7 @@ impl Settling<'_> {
     /// Waits until the write with this revision is settled, or patience ends.
     pub(super) async fn wait(mut self, revision: Revision) {
         let settled = self.seen.wait_for(|seen| *seen >= revision.0);
-        // A controller that takes longer goes on by itself.
+        // A slower controller continues in the background.
         let _ = tokio::time::timeout(self.patience, settled).await;
     }
 }

@@ -203,7 +203,7 @@ fn event(kind: &str, object: &Value, encoding: Encoding) -> Bytes {
     match protobuf::encode(object) {
         Ok(body) => protobuf::watch_frame(kind, &body).into(),
         Err(error) => {
-            tracing::error!(%error, "an object cannot be written in protobuf");
+            tracing::error!(%error, "cannot encode an object in protobuf");
             Bytes::new()
         }
     }

@@ -1,4 +1,4 @@
-//! Custom resources: what a definition adds to what is served.
+//! Custom resources: the served resources of a CustomResourceDefinition.
 
 pub(crate) mod conversion;
 
@@ -133,8 +133,7 @@ impl CustomVersion {
         self.apply_defaults(object);
     }
 
-    /// Brings an object that was converted into the shape of the schema. Defaults are those of the version it
-    /// was stored in.
+    /// Brings a converted object into the shape of the schema. Defaults are those of the stored version.
     ///
     /// UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go (schemaCoercingConverter)
     pub(crate) fn coerce(&self, object: &mut Value) -> Result<(), ShapeError> {
@@ -222,7 +221,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         Ok(custom) => Arc::new(custom),
         Err(error) => {
             let name = metadata::text(definition, "name");
-            tracing::error!(%error, definition = name, "the schema of a stored definition cannot be compiled");
+            tracing::error!(%error, definition = name, "cannot compile the schema of a stored CustomResourceDefinition");
             return Vec::new();
         }
     };

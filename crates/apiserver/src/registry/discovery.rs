@@ -1,6 +1,6 @@
 //! Discovery documents: aggregated (one document for all groups) and by group.
 //!
-//! Aggregated documents are made once per snapshot of the registry, when a client asks for them.
+//! Aggregated documents are built once per snapshot of the registry, on request.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use super::document::Document;
 use super::kube_version::Place;
 use super::{Resource, Snapshot, Subresource, api_version};
 
-/// Aggregated documents that were asked for.
+/// Aggregated documents built so far.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     core: OnceLock<Document>,

@@ -12,7 +12,7 @@ pub(crate) enum Stability {
     Alpha,
 }
 
-/// The place of a version: those that are preferred come first.
+/// The rank of a version: preferred versions come first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     Kube(Stability, Reverse<u64>, Reverse<u64>),

@@ -1,8 +1,8 @@
-//! OpenAPI v3: an index that is asked for with every command, and documents that are asked for when
-//! their hash is new.
+//! OpenAPI v3: an index that kubectl requests with every command, and documents that it requests when their hash
+//! changes.
 //!
-//! The hash of a document follows from what it is made of, so the index costs nothing; a document is made
-//! when somebody asks for it, once per snapshot of the registry.
+//! The hash of a document is computed from its sources, so the index costs nothing; a document is generated on
+//! request, once per snapshot of the registry.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -18,8 +18,8 @@ use super::document::{Document, hex};
 use super::{Resource, Shape, Snapshot};
 use crate::version::GIT_VERSION;
 
-/// Where the descriptions of built-in types come from: lines that are unpacked when a document is made,
-/// and not kept.
+/// The source of the descriptions of built-in types: lines that are unpacked when a document is generated, and then
+/// freed.
 pub(crate) type DescriptionText = fn() -> String;
 
 fn described(text: Option<DescriptionText>) -> Descriptions {

@@ -1,4 +1,4 @@
-//! The `Scale` of an object: the replicas it asks for and has.
+//! The `Scale` of an object: its desired and current replicas.
 
 use lockgate_go::quote::quote;
 use lockgate_kinds::strategy::{apply_scale, scale_of, validate_scale};
@@ -23,7 +23,7 @@ pub(crate) fn of(resource: &Resource, object: &Value) -> Outcome<Value> {
     }
 }
 
-/// Sets the replicas of an object to those its scale asks for.
+/// Sets the desired replicas of an object from its scale.
 pub(crate) fn apply(resource: &Resource, object: &mut Value, scale: &Value) -> Outcome<()> {
     let mut scale = scale.clone();
     // The resourceVersion was checked already.
@@ -56,7 +56,7 @@ pub(crate) fn to_patch(resource: &Resource, object: &Value, mut scale: Value) ->
     scale
 }
 
-/// Judges an admitted scale. Those of custom resources are judged by the object they make.
+/// Validates an admitted scale. The scale of a custom resource is validated with its object.
 pub(crate) fn check(resource: &Resource, name: &str, scale: &Value) -> Outcome<()> {
     if let Shape::Custom(custom) = &resource.shape {
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64);

@@ -1,4 +1,4 @@
-//! How objects of a resource are decoded, converted and compared, and the [`Kind`] behind them.
+//! Decoding, conversion and comparison of a resource's objects, and the [`Kind`] behind them.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ struct Unstored;
 
 impl Kind for Unstored {}
 
-/// How objects of a resource are decoded.
+/// The representation of a resource's objects.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
     /// A kind of the tables.
@@ -171,7 +171,7 @@ impl Shape {
     /// lists and maps that Go does not write.
     pub(crate) fn complete_decoded(&self, object: &mut Value) -> Empties {
         let shares_labels = self.kind().shares_labels(object);
-        // Defaults are for what is absent, which empty lists are not.
+        // Defaults apply to absent fields, not to empty lists.
         self.apply_defaults(object);
         let empties = match self {
             Self::BuiltIn { ty, .. } | Self::Plain(ty) => ty.take_empties(object),
@@ -231,8 +231,8 @@ impl Shape {
         Some(decoded.value)
     }
 
-    /// Brings an object into the form in which it is stored: what a schema does not know goes, and
-    /// defaults come that depend on what the server has set.
+    /// Brings an object into its stored form: drops unknown fields, and applies defaults that depend on server-set
+    /// fields.
     pub(crate) fn complete(&self, value: &mut Value) -> Result<(), ShapeError> {
         match self {
             Self::Custom(custom) => return custom.complete(value),

@@ -33,7 +33,7 @@ pub(crate) enum ShapeError {
 pub(crate) enum VersionError {
     #[error(transparent)]
     Convert(#[from] ConvertError),
-    #[error("it is no configuration")]
+    #[error("not a webhook configuration")]
     NotAConfiguration,
     #[error("they are different kinds")]
     OtherKind,

@@ -14,8 +14,7 @@ use crate::error::{Outcome, internal};
 use crate::http::body::Pieces;
 use crate::registry::Resource;
 
-/// A list of what is stored. It shares the bytes with the store, so that one that waits to be read
-/// costs hardly anything.
+/// A list of stored objects. It shares the bytes with the store, so that a slowly read list costs hardly any memory.
 #[derive(Debug)]
 pub(crate) struct StoredList {
     resource: Arc<Resource>,
@@ -23,7 +22,7 @@ pub(crate) struct StoredList {
     metadata: Value,
     entries: Vec<Arc<Entry>>,
     form: Form,
-    /// How many are written; none before the head is.
+    /// The number of written items; `None` before the head.
     written: Option<usize>,
     /// The stored bytes that are left of the last one: large objects are not copied for each of their readers.
     rest: Box<Bytes>,
@@ -102,7 +101,7 @@ impl StoredList {
         text.push_str(&list_head(type_meta, &self.metadata));
     }
 
-    /// Writes an item, or the beginning of one that is larger than so many bytes; returns the rest of it.
+    /// Writes an item, or the beginning of an item larger than the limit; returns the rest.
     fn begin_item(&self, text: &mut String, index: usize, size: usize) -> Outcome<Bytes> {
         match self.entries.get(index) {
             Some(entry) if matches!(self.form, Form::Objects) && entry.value.len() > size => {
@@ -192,7 +191,7 @@ impl Pieces for StoredList {
                 Ok(rest) => *self.rest = rest,
                 // The answer has begun: a list that ends in the middle is no list to any client.
                 Err(_) => {
-                    tracing::error!("cannot encode a stored object, list truncated");
+                    tracing::error!("cannot encode a stored object, list response truncated");
                     self.written = Some(self.entries.len() + 1);
                     return None;
                 }

@@ -1,5 +1,4 @@
-//! What a program around a server asks it: who a caller is, what callers may do, and which objects
-//! there are.
+//! Queries of a program that embeds the server: authentication, authorization, and objects.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// The token is nobody's, or anonymous requests are not allowed.
+    /// The token is unknown, or anonymous requests are disabled.
     pub async fn authenticate(
         &self,
         address: SocketAddr,

@@ -128,7 +128,7 @@ pub enum StartError {
     #[error("cannot restore the stored objects: {0}")]
     Restore(String),
     /// A key of service account tokens.
-    #[error("cannot use `{path}`: it holds no P-256, P-384 or RSA key")]
+    #[error("cannot use `{path}`: it contains no P-256, P-384 or RSA key")]
     Key {
         /// The file.
         path: PathBuf,
@@ -378,7 +378,7 @@ impl Running {
         lines.collect()
     }
 
-    /// Lets requests end, and stops. Those in front of the server are told first.
+    /// Drains requests and stops. Load balancers are notified first.
     pub async fn stop(mut self) {
         let _ = self.phase.send(Phase::Draining);
         let delayed = tokio::time::sleep(self.shutdown_delay);
@@ -547,7 +547,7 @@ fn build(
     let mut anonymous = settings.anonymous_auth;
     // UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (ApplyAuthorization)
     if anonymous && settings.authorization_mode == AuthorizationMode::AlwaysAllow {
-        tracing::warn!("anonymous requests disabled: AlwaysAllow would allow them everything");
+        tracing::warn!("anonymous requests disabled because AlwaysAllow would allow all of them");
         anonymous = false;
     }
     let authenticator = Arc::new(Authenticator {
@@ -671,7 +671,7 @@ fn authentication(
     let client_ca = settings.client_ca_file.as_deref();
     let mut data = BTreeMap::new();
     data.insert("client-ca-file", identity.client_ca_pem(client_ca)?);
-    // Without an authority that servers can verify the proxy by there is nothing to publish of it.
+    // Without a CA for the proxy certificate there is nothing to publish.
     if !front_proxy.ca_pem.is_empty() {
         let mut ca_pem = front_proxy.ca_pem.clone();
         let mut names = allowed_names.clone();

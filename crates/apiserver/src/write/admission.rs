@@ -1,4 +1,4 @@
-//! The bridge to the admission engine: what is submitted to it, and both steps on it.
+//! The bridge to the admission engine: builds admission requests, and runs both steps.
 
 use lockgate_admission::decision::Decision;
 use lockgate_admission::engine::Engine;
@@ -95,7 +95,7 @@ impl Submission {
         self
     }
 
-    /// The kind of the object, where it is not that of the resource.
+    /// The kind of the object, if it differs from the resource's.
     pub(crate) fn kind(mut self, kind: GroupVersionKind) -> Self {
         self.kind = kind;
         self
@@ -198,7 +198,7 @@ impl Attempt<'_> {
                 .sent_with(empties.cloned().unwrap_or_default());
         }
         let mut object = object.into_value();
-        // What nobody touched can be read.
+        // An unchanged object can be decoded.
         if let Some(before) = self.admission.take_unpatched()
             && self.is_tracked
         {

@@ -1,5 +1,5 @@
-//! Connections to pods, services and nodes: webhooks are asked, and then there is nobody to connect
-//! to, because no node is behind this server.
+//! Connections to Pods, Services and nodes: admission runs, and then the request fails, because this server has no
+//! nodes.
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/rest.go (ConnectResource), kubernetes
 //! pkg/registry/core/pod/strategy.go (ResourceLocation and friends)
@@ -67,7 +67,7 @@ pub(crate) fn decode(part: &Subresource, query: &Query, rest: &[String]) -> Outc
     options(part, query, rest)
 }
 
-/// Asks admission about a connection, and then fails as there is nothing to connect to.
+/// Runs admission for a connection, and then fails as there is no node.
 pub(crate) async fn connect(
     writer: &Writer,
     request: &Request,
@@ -97,7 +97,7 @@ pub(crate) async fn connect(
     ))
 }
 
-/// A service without Endpoints is told as if it were not there.
+/// A Service without Endpoints is reported like a missing one.
 ///
 /// UPSTREAM: kubernetes pkg/registry/core/service/storage/storage.go (ResourceLocation)
 async fn check_endpoints(writer: &Writer, request: &Request) -> Outcome<()> {

@@ -97,7 +97,7 @@ pub(crate) enum Inserted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     Create,
-    /// An update or a patch that did not find it: whether the user may create it is still to be asked.
+    /// An update or patch of a missing object: the permission to create it is still to be checked.
     Update,
 }
 

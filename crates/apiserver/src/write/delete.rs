@@ -30,7 +30,7 @@ use crate::write::{Writer, strategy};
 
 /// Holds an object until its dependents are free of it.
 pub(crate) const ORPHAN: &str = "orphan";
-/// Holds an object until its dependents are gone.
+/// Blocks the deletion until all dependents are gone.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
 /// Deletes the object a request is about.
@@ -65,7 +65,7 @@ pub(crate) async fn delete_collection(
         let mut object = storage.decode(entry, resource).await?;
         let deletion = Deletion {
             name: metadata::text(&object, "name").to_owned(),
-            // Webhooks are told no name, as the request has none.
+            // Webhooks get no name, as the request has none.
             admission_name: Some(""),
             ..Deletion::of(writer, request)
         };
@@ -100,7 +100,7 @@ pub(crate) struct Deletion<'d> {
     pub(crate) writer: &'d Writer,
     pub(crate) request: &'d Request,
     pub(crate) name: String,
-    /// The name in the admission request; admission is not asked without one.
+    /// The name in the admission request; without it, admission does not run.
     pub(crate) admission_name: Option<&'d str>,
 }
 
@@ -208,7 +208,7 @@ impl<'d> Deletion<'d> {
             .await
     }
 
-    /// Namespaces and definitions are marked first, and go when what is in them is gone.
+    /// Namespaces and CustomResourceDefinitions are marked first, and deleted when their contents are gone.
     async fn begin(
         &self,
         key: &str,
@@ -457,8 +457,8 @@ fn mark(object: &mut Value) {
     metadata::set(object, "deletionGracePeriodSeconds", 0);
 }
 
-/// Seconds as the durations of Go hold them: those beyond 292 years wrap around. The time that is
-/// stored stays one that clients can read.
+/// Seconds with the range of Go's durations: values beyond 292 years wrap around. The stored time remains valid for
+/// clients.
 ///
 /// UPSTREAM: apiserver pkg/registry/rest/delete.go (BeforeDelete)
 fn within_duration(seconds: i64) -> i64 {
@@ -475,7 +475,7 @@ fn bump_generation(object: &mut Value) {
     }
 }
 
-/// Checks that an object is the one that a client wants to delete.
+/// Checks the preconditions of a deletion.
 ///
 /// UPSTREAM: apiserver pkg/registry/rest/delete.go names the kind, not the resource.
 pub(super) fn check_preconditions(

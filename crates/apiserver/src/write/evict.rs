@@ -1,4 +1,4 @@
-//! Evicting a pod: admission is asked about the eviction, and not again about the deletion.
+//! Evicting a Pod: admission runs for the eviction, and not again for the deletion.
 
 use lockgate_api::field::{FieldError, Path, Shown};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ struct Eviction<'e> {
 }
 
 impl Eviction<'_> {
-    /// Lets the pod say that it is evicted, which whoever looks at it until it is gone may see.
+    /// Sets the eviction condition of the Pod, which is visible until the Pod is deleted.
     ///
     /// UPSTREAM: pkg/registry/core/pod/storage/eviction.go (addConditionAndDeletePod)
     async fn announce(&self, path: ObjectPath<'_>, delete: &mut DeleteOptions) -> Outcome<()> {

@@ -47,7 +47,7 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
             of_text.clone_into(&mut findings.lock().unwrap_or_else(PoisonError::into_inner));
             return Ok(New::Configuration(configuration.clone()));
         }
-        let old = old.ok_or_else(|| internal("there is nothing to patch"))?;
+        let old = old.ok_or_else(|| internal("no object to patch"))?;
         let (mut object, found) =
             patch.apply_strictly(old, &resource.shape, &of_text, validation)?;
         *findings.lock().unwrap_or_else(PoisonError::into_inner) = found;
@@ -74,7 +74,7 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
 }
 
 impl Patch {
-    /// What the patch makes of an object, as yet undecoded.
+    /// The patched object, not yet decoded.
     fn patched(&self, old: &Value, shape: &Shape) -> Outcome<Value> {
         Ok(match self {
             Self::Json(patch) => patch.apply(old).map_err(|_| unprocessable())?,
@@ -111,7 +111,7 @@ impl Patch {
         Ok((object, found))
     }
 
-    /// The patched object, and what is found in it and in the text of the patch, which a strict request may not have.
+    /// The patched object, with the findings in it and in the patch, which strict field validation rejects.
     pub(super) fn apply_strictly(
         &self,
         old: &Value,
@@ -128,8 +128,8 @@ impl Patch {
         Ok((object, found))
     }
 
-    /// 422: what the patch made is no such object. It is shown as it was before it was decoded, with what is
-    /// unknown in it, and made once more for that: few patches fail.
+    /// 422: the patched object is invalid. The error shows it as it was before decoding, with unknown fields, and it
+    /// is patched once more for that: few patches fail.
     fn no_object(&self, old: &Value, shape: &Shape, why: &str) -> Failure {
         let shown = match self {
             Self::Strategic(patch) => go_value(patch),

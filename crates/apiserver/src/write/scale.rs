@@ -1,4 +1,4 @@
-//! Changing the scale of an object. Admission is asked about the `Scale`, not about the object.
+//! Changing the scale of an object. Admission runs for the `Scale`, not for the object.
 
 mod managed_fields;
 
@@ -30,7 +30,7 @@ use managed_fields::Replicas;
 
 const KIND: (&str, &str) = ("autoscaling/v1", "Scale");
 
-/// Changes the replicas an object asks for.
+/// Sets the desired replicas of an object.
 pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody) -> Outcome<Reply> {
     let resource = &request.resource;
     let mut replaced = String::new();
@@ -160,7 +160,7 @@ struct SetReplicas<'s> {
 }
 
 impl SetReplicas<'_> {
-    /// The uid and the version that the admitted scale names are those of the object.
+    /// The uid and resourceVersion in the admitted scale are preconditions for the object.
     ///
     /// UPSTREAM: pkg/registry/apps/deployment/storage/storage.go (scaleUpdatedObjectInfo)
     fn check_preconditions(&self, scale: &Value) -> Outcome<()> {

@@ -36,17 +36,17 @@ pub(crate) trait Recipe: Send {
     /// checks the rules of the kind.
     fn prepare(&mut self, object: &mut Value) -> Outcome<()>;
 
-    /// The name that validating admission is told.
+    /// The name for validating admission.
     fn name<'n>(&'n self, object: &'n Value) -> &'n str;
 
-    /// Stores what was admitted, or does what it asks for.
+    /// Stores the admitted object, or performs the requested action.
     fn persist(
         &mut self,
         object: Value,
     ) -> impl Future<Output = Outcome<Persisted<Self::Output>>> + Send;
 }
 
-/// Runs the stages. Warnings and annotations of admission are noted whatever the outcome.
+/// Runs the stages. Warnings and annotations of admission are recorded whatever the outcome.
 pub(crate) async fn run<R: Recipe>(
     admitter: &Admitter,
     request: &Request,

@@ -25,7 +25,7 @@ use crate::registry::Resource;
 
 pub(crate) use lockgate_kinds::strategy::CLEANUP_FINALIZER;
 
-/// The scheme that is judged as another.
+/// The scheme to validate as another.
 const SCHEME: &str = "http";
 
 /// The finalizers in the spec of a namespace.
@@ -142,8 +142,8 @@ pub(crate) fn prepare_create(
     });
 }
 
-/// The object as it is validated: where plain HTTP to loopback hosts is allowed, such URLs of webhooks are
-/// judged as if they were HTTPS.
+/// The object for validation: if plain HTTP to loopback hosts is allowed, such webhook URLs are validated as if they
+/// were HTTPS.
 fn judged<'o>(resource: &Resource, object: &'o Value, gates: FeatureGates) -> Cow<'o, Value> {
     if !gates.http_on_loopback {
         return Cow::Borrowed(object);
@@ -209,7 +209,7 @@ fn check_scoped_metadata(resource: &Resource, object: &Written<'_>) -> Vec<Field
     validate_scoped_metadata(&object.metadata, scope, PATH_SEGMENT_NAMES, &path)
 }
 
-/// Checks that the user may read what an object would read for them. `old` is what is stored.
+/// Checks that the user may read the parameters that an object references. `old` is the stored object.
 pub(crate) fn authorize(
     access: &Access<'_>,
     resource: &Resource,
@@ -257,7 +257,7 @@ pub(crate) fn warnings_on_update(
     }
 }
 
-/// Sets what is set after validation.
+/// Sets the fields that are set after validation.
 pub(crate) fn canonicalize(resource: &Resource, object: &mut Value) {
     match resource.shape.row() {
         Some(row) => built_in::canonicalize(row, object),

@@ -70,7 +70,7 @@ struct Issue<'i> {
     writer: &'i Writer,
     signer: &'i Signer,
     request: &'i Request,
-    /// The service account. That there is none is told after mutating admission.
+    /// The service account. Its absence is reported after mutating admission.
     account: Outcome<Value>,
     now: i64,
 }

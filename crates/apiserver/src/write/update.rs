@@ -1,4 +1,4 @@
-//! Replacing an object, and the loop that every change of an object goes through.
+//! Replacing an object, and the compare-and-swap loop of every update.
 //!
 //! ```text
 //!   read ─► make the new object ─► stages 5 to 7 ─► done
@@ -56,7 +56,7 @@ pub(crate) async fn update(writer: &Writer, request: &Request, body: Body) -> Ou
     Ok(changed.into_reply())
 }
 
-/// The name in an object must be that of the path.
+/// The name in an object must match the path.
 pub(crate) fn check_name(object: &Value, name: &str) -> Outcome<()> {
     let found = metadata::text(object, "name");
     if found.is_empty() {
@@ -192,7 +192,7 @@ impl<'c> Change<'c> {
         }
     }
 
-    /// The object that came of a configuration, in the form of its version.
+    /// The object built from an apply configuration, in its version.
     fn complete_applied(
         &self,
         old: Option<&Value>,
@@ -334,7 +334,7 @@ impl Recipe for Replacement<'_> {
         let old = self.old.value();
         if resource.is_custom() {
             self.spoiled = writer.storage.spoiled_metadata(object, resource);
-            // Without metadata the object has no version, which is told below.
+            // Without metadata the object has no version, which is reported below.
             let _ = metadata::drop_invalid(object);
         }
         if let Some(warning) = metadata::drop_duplicate_owner_references(object, true) {

@@ -1,5 +1,5 @@
-//! What a cluster around the server would do, as far as Helm waits for it: Deployments come to have as
-//! many pods as they want, Jobs come to an end. And a webhook that refuses what is labelled `refused`.
+//! A minimal controller for Helm: Deployments become available, Jobs complete. Includes a webhook that rejects objects
+//! labelled `refused`.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -18,7 +18,7 @@ use lockgate_testkit::{Answer, WebhookServer};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// How often the webhook refuses before it allows, which is more often than it is asked.
+/// The number of rejections before the webhook allows; more than the client retries.
 const REFUSALS: usize = 20;
 
 /// The controllers of a cluster.

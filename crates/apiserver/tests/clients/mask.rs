@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex_automata::meta::Regex;
 use serde_json::Value;
 
-/// What is replaced, in this order. A pattern without a word takes its line away.
+/// The replacements, in order. A pattern without a replacement removes its line.
 const RULES: &[(&str, Option<&str>)] = &[
     // Colours.
     (r"\x1b\[[0-9;]*m", Some("")),

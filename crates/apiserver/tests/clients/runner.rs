@@ -16,10 +16,10 @@ use crate::mask::mask;
 use crate::support::bare_server;
 use crate::transcript::{Transcript, block, blocks};
 
-/// How long a command may take.
+/// The timeout of a command.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How many transcripts run at once: some commands wait, and leave the machine to others.
+/// The number of concurrent transcripts: some commands wait and leave the machine to others.
 const AT_ONCE: usize = 4;
 
 /// A version of a client.
@@ -30,7 +30,7 @@ pub(crate) struct Client {
     pub(crate) programs: Vec<(&'static str, PathBuf)>,
 }
 
-/// What is done with what clients print.
+/// The handling of client output.
 enum Aim {
     /// It is compared with what was recorded.
     Compare,
@@ -114,7 +114,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What each step of a transcript printed.
+/// The output of each step of a transcript.
 async fn run(aim: &Aim, transcript: &Transcript, client: &Client) -> Vec<String> {
     let place = Place::start(aim).await;
     let folder = furnish(client);

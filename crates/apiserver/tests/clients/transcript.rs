@@ -1,4 +1,4 @@
-//! What clients printed: a file of commands, each with what it printed under it.
+//! Transcripts of clients: a file of commands, each followed by its output.
 //!
 //! ```text
 //! % 1.27 1.28 1.36
@@ -32,13 +32,13 @@ pub(crate) struct Transcript {
 pub(crate) struct Step {
     remarks: Vec<String>,
     pub(crate) command: String,
-    /// Whether what it prints does not matter.
+    /// True if the output is ignored.
     pub(crate) is_silent: bool,
     pub(crate) recorded: Vec<Block>,
     pub(crate) ours: Vec<Block>,
 }
 
-/// What some versions of a client printed.
+/// The output of some client versions.
 #[derive(Default, Clone)]
 pub(crate) struct Block {
     /// The versions; none are all others.

@@ -1,4 +1,4 @@
-//! What clients need besides JSON: protobuf bodies, tables, OpenAPI.
+//! Formats other than JSON: protobuf bodies, tables, OpenAPI.
 
 use serde_json::{Value, json};
 

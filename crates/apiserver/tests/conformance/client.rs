@@ -23,10 +23,10 @@ use tokio_rustls::TlsConnector;
 
 use crate::node::{Map, Node};
 
-/// How long an answer may take; longer than any timeout of the server.
+/// The timeout of a response, longer than any timeout of the server.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What the server said.
+/// The response of the server.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -35,7 +35,7 @@ pub(crate) struct Reply {
     pub(crate) body: Node,
 }
 
-/// What is asked.
+/// The request.
 #[derive(Debug)]
 pub(crate) struct Question<'q> {
     pub(crate) method: &'q str,
@@ -224,7 +224,7 @@ fn uri(path: &str) -> Result<Uri, String> {
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     log: File,
-    /// What was read after the last whole line.
+    /// The bytes after the last complete line.
     rest: Vec<u8>,
     /// The annotations of requests that ended, by their audit id.
     events: HashMap<String, Map>,

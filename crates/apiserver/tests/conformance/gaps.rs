@@ -29,7 +29,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Gaps(BTreeMap<String, String>);
 
-/// What becomes of a scenario.
+/// The verdict on a scenario.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// It is as recorded.

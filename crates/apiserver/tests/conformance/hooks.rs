@@ -55,7 +55,7 @@ struct Script {
     counts: HashMap<String, i128>,
 }
 
-/// Whether webhooks do as the scenario says.
+/// The behaviour of webhooks: as scripted in the scenario, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) enum Voice {
     /// They allow everything and keep nothing: before the steps, and while cleaning up.
@@ -164,7 +164,7 @@ impl Script {
     }
 }
 
-/// Whether one condition of a case holds; its pointers begin at `request`.
+/// Returns true if one condition of a case holds; its pointers begin at `request`.
 fn holds(name: &str, argument: &Node, review: &Node, count: i128) -> bool {
     let lookup = |pointer: &str| {
         review

@@ -37,10 +37,10 @@ use node::Node;
 use run::Bench;
 use scenario::Scenario;
 
-/// How many differences of one scenario are shown.
+/// The maximum number of shown differences per scenario.
 const MAX_LINES: usize = 20;
 
-/// What scenarios are checked against: everything is logged.
+/// The audit policy of scenarios: everything is logged.
 const AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]\n";
 
@@ -172,7 +172,7 @@ fn settings() -> Settings {
     }
 }
 
-/// How a run differs from its recording.
+/// The differences of a run from its recording.
 fn differences(expected: &Path, name: &str, observed: &Node) -> Vec<String> {
     let file = expected.join(format!("{name}.json"));
     let recording = std::fs::read_to_string(&file)
@@ -184,7 +184,7 @@ fn differences(expected: &Path, name: &str, observed: &Node) -> Vec<String> {
     }
 }
 
-/// What is said in the end.
+/// The final report.
 #[derive(Debug, Default)]
 struct Report {
     agreed: usize,

@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::pattern::Pattern;
 
-/// What scenarios mean by a number; they are written for a reader of YAML to which `1e3` is a text.
+/// Numbers in scenarios, which are written for a YAML parser that reads `1e3` as a string.
 static NUMBER: LazyLock<Pattern> = LazyLock::new(|| {
     Pattern::new(
         r"^[-+]?(0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+][0-9]+)?)$",
@@ -379,7 +379,7 @@ fn write_text(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Whether a scalar is one of the letters that Kubernetes takes for yes and no.
+/// Returns true for the letters that Kubernetes reads as booleans.
 fn is_letter(written: &str) -> bool {
     matches!(written, "y" | "Y" | "n" | "N")
 }

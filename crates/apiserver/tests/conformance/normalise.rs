@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use crate::node::{Map, Node, map};
 use crate::pattern::Pattern;
 
-/// What differs from run to run wherever it stands, and its placeholder; `$1` is the first group.
+/// Values that differ between runs, and their placeholders; `$1` is the first group.
 static PLACEHOLDERS: LazyLock<Vec<(Pattern, &str)>> = LazyLock::new(|| {
     [
         (
@@ -49,7 +49,7 @@ const METRICS: [&str; 11] = [
     "apiserver_mutating_admission_policy_check_duration_seconds_count",
 ];
 
-/// How their names begin.
+/// The prefixes of metric names.
 const METRIC_PREFIXES: [&str; 3] = [
     "apiserver_admission_",
     "apiserver_validating_admission_policy_",
@@ -65,7 +65,7 @@ const FOREIGN_ANNOTATIONS: [&str; 5] = [
     "authentication.kubernetes.io/",
 ];
 
-/// Whether `managedFields` are compared.
+/// The comparison mode of `managedFields`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ManagedFields {
     Dropped,
@@ -158,7 +158,7 @@ impl Normaliser {
     }
 }
 
-/// What counts as no value where a resource version is expected.
+/// Returns true for values that count as empty where a resource version is expected.
 fn is_empty(node: &Node) -> bool {
     match node {
         Node::Null | Node::Bool(false) | Node::Int(0) => true,
@@ -195,7 +195,7 @@ pub(crate) fn parse_metrics(page: &str) -> BTreeMap<String, f64> {
     counters
 }
 
-/// How much each counter grew, those that did.
+/// The increments of counters that changed.
 pub(crate) fn metric_deltas(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> Node {
     after
         .iter()

@@ -141,12 +141,12 @@ const RESOURCES: [(&str, &str, Scope); 50] = [
     ),
 ];
 
-/// What a scenario runs against. Scenarios take turns, lest one be in the metrics of another.
+/// The environment of scenarios. Scenarios run one at a time, so that their metrics do not mix.
 pub(crate) struct Bench {
     pub(crate) client: Client,
     pub(crate) hooks: Hooks,
     pub(crate) audit: AuditLog,
-    /// Whether metrics were recorded.
+    /// True if metrics were recorded.
     pub(crate) has_metrics: bool,
 }
 
@@ -406,8 +406,8 @@ impl<'b> Run<'b> {
 
     // Steps
 
-    /// What a step shows; nothing for those that only wait, which this server does not need: what
-    /// is written is in force when the write returns.
+    /// The result of a step; `None` for steps that only wait, which this server does not need: a write is in effect
+    /// when it returns.
     async fn step(&mut self, step: &Node) -> Result<Option<Node>, String> {
         if step.get("settle").is_some() {
             return Ok(None);

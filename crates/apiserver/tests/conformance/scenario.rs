@@ -86,7 +86,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// What the variables of a scenario stand for.
+/// The values of scenario variables.
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(crate) namespace: String,
@@ -96,7 +96,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Where the webhooks are.
+    /// The base URL of the webhooks.
     pub(crate) fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
@@ -218,7 +218,7 @@ fn metadata(name: &Node, item: &Node) -> Map {
     metadata
 }
 
-/// What a policy or binding is about, with its rules spelled out.
+/// The resources of a policy or binding, with its rules expanded.
 fn expand_match(resources: &Node) -> Result<Node, String> {
     let members = resources.members().map(|(key, value)| {
         let value = match (key, value) {

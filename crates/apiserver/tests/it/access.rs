@@ -1,4 +1,4 @@
-//! Who asks, whether they may, and what is written down about it.
+//! Authentication, authorization and audit.
 
 use std::path::Path;
 

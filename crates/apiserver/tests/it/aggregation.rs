@@ -30,7 +30,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 type Answered = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What the server behind saw of a request.
+/// The request as the aggregated server received it.
 #[derive(Debug, Clone)]
 struct Seen {
     method: Method,

@@ -1,4 +1,4 @@
-//! How often common requests allocate: a regression of a tenth fails here before a bench shows it.
+//! Allocation counts of common requests: a regression of ten percent fails here before it shows in a bench.
 
 use std::sync::mpsc as threads;
 

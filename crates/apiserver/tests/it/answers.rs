@@ -582,7 +582,7 @@ async fn metadata_that_a_webhook_spoils_is_refused_on_its_way_into_another_versi
     server.stop().await;
 }
 
-/// What the audit log tells of the first webhook of a request.
+/// Returns true if the audit event of a request records a mutation by its first webhook.
 fn is_mutated(log: &std::path::Path, id: &str) -> bool {
     let text = std::fs::read_to_string(log).unwrap();
     let event: Value = text

@@ -1,4 +1,4 @@
-//! What every namespace has from the start.
+//! The initial objects of every namespace.
 
 use std::time::Duration;
 

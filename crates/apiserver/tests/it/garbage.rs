@@ -1,4 +1,4 @@
-//! What nobody owns goes, before or after its owner or free of it, as it was told.
+//! Garbage collection: foreground, background and orphan deletion.
 
 use std::sync::Arc;
 

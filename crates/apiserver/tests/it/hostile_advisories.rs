@@ -1,5 +1,4 @@
-//! What was once wrong with kube-apiserver, its admission plugins and those who call webhooks, by the
-//! numbers of the advisories.
+//! Past vulnerabilities of kube-apiserver, its admission plugins and webhook clients, by advisory number.
 
 use http::Method;
 use lockgate_apiserver::{AuthorizationMode, Settings, TestServer};

@@ -1,4 +1,4 @@
-//! Whatever is done is in the audit log, which nobody else reads.
+//! Every request is in the audit log, which only its owner can read.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What one client can take: work, memory, connections and places.
+//! Resource limits per client: work, memory, connections and seats.
 
 use std::time::{Duration, Instant};
 

@@ -175,23 +175,23 @@ async fn mutations_do_not_grow_an_object_without_end() {
         (
             17,
             vec![configuration],
-            "the mutation makes more than 16777216 bytes",
+            "the mutated object exceeds 16777216 bytes",
         ),
         (
             17,
             vec![operation],
-            "the mutation makes more than 16777216 bytes",
+            "the mutated object exceeds 16777216 bytes",
         ),
         (40, Vec::new(), "actual cost limit exceeded"),
         (
             17,
             vec![copies],
-            "the mutation makes more than 16777216 bytes",
+            "the mutated object exceeds 16777216 bytes",
         ),
         (
             17,
             each.collect(),
-            "the mutation makes more than 16777216 bytes",
+            "the mutated object exceeds 16777216 bytes",
         ),
     ];
     let meta = json!({"name": "grow"});

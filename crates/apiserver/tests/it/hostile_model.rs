@@ -78,7 +78,7 @@ impl Numbers {
     }
 }
 
-/// What a request is about, as upstream reads it.
+/// The authorization attributes of a request, as upstream derives them.
 #[derive(Debug, PartialEq, Eq)]
 struct Model {
     verb: String,

@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 use crate::support::*;
 
-/// How many of each request are served at once: more than there are workers.
+/// The number of concurrent requests of each kind: more than there are workers.
 const AT_ONCE: usize = 4;
-/// How much slower the slowest health check may be than beside other busy threads.
+/// The maximum slowdown of the slowest health check relative to other busy threads.
 const RATIO: u32 = 10;
 /// Less than this is nothing that a loaded machine does not do by itself.
 const NOTHING: Duration = Duration::from_millis(60);

@@ -1,4 +1,4 @@
-//! What is on is told.
+//! Introspection endpoints: flags and status.
 
 use serde_json::json;
 

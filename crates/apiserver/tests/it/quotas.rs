@@ -132,7 +132,7 @@ async fn usage_is_right_after_a_restart() {
     store.close().await;
 }
 
-/// What `plugins` decide without any flag.
+/// The plugins' defaults, without any flag.
 #[tokio::test]
 async fn what_is_accepted_is_enforced() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());

@@ -1,4 +1,4 @@
-//! What a server is started with: gates, manifests, the configuration of admission.
+//! Server settings: feature gates, manifests, admission configuration.
 
 use std::sync::{Arc, Mutex};
 

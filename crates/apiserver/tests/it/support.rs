@@ -24,7 +24,7 @@ use tokio_rustls::client::TlsStream;
 /// No answer takes longer than this unless something is wrong.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What is waited for must come in time.
+/// Awaits a future with a timeout.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future)
         .await
@@ -59,7 +59,7 @@ pub(crate) fn body(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).boxed()
 }
 
-/// How a client proves who it is.
+/// The credentials of a client.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Credentials {
     pub(crate) certificate: Option<(String, String)>,

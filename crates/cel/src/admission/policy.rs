@@ -94,8 +94,7 @@ pub struct Variable {
     pub program: Result<Arc<Program>, CompileError>,
 }
 
-/// Which named expressions there are while a policy is compiled, and the environment of its other
-/// expressions.
+/// The named expressions of a policy during compilation, and the environment of its other expressions.
 #[derive(Debug)]
 pub struct Composition {
     has_params: bool,

@@ -195,7 +195,7 @@ pub(super) const KNOWN_FIELDS: [&str; 18] = [
     "request.userInfo.groups",
 ];
 
-/// What [`KNOWN_FIELDS`] are. What the variable leaves out when it is empty is unknown then.
+/// The values of [`KNOWN_FIELDS`]. A field that the variable omits when empty is unknown.
 fn known_fields(request: Request) -> [KnownField; KNOWN_FIELDS.len()] {
     let text = |text: String| KnownField::Text(text.into());
     let some_text = |text: String| match text.is_empty() {

@@ -23,7 +23,7 @@ use crate::value::Value;
 /// The number of loop variables tests can have here, those around them included.
 pub(crate) const LOCALS: usize = 4;
 
-/// What a test looks at.
+/// An operand of a test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Operand<'a> {
     Bool(bool),
@@ -47,7 +47,7 @@ impl<'a> From<&'a Json> for Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// What a value is here, if it is anything.
+    /// Converts a value, if it is supported here.
     pub(crate) fn of(value: &Value<'a>) -> Option<Self> {
         match value {
             Value::Bool(b) => Some(Self::Bool(*b)),

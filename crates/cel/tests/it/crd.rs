@@ -14,7 +14,7 @@ fn schema(json: &Json) -> Schema {
     Schema::from_json(json).expect("is a schema")
 }
 
-/// What a rule says about a value, or why it says nothing.
+/// The result of a rule, or its error.
 fn outcome(schema: &Schema, rule: &str, value: &Json, old: Option<&Json>, as_: OldSelf) -> String {
     let rule = match compile_rule(rule, schema, as_) {
         Ok(rule) => rule,

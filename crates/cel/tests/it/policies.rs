@@ -13,7 +13,7 @@ use lockgate_cel::eval::Program;
 use lockgate_cel::program::CompileError;
 use serde_json::{Value as Json, json};
 
-/// What the expressions of a policy yield on a fixed object, and what is left of the budget.
+/// The results of a policy's expressions on a fixed object, and the remaining budget.
 fn outcome(variables: &[(&str, &str)], expressions: &[&str], budget: u64) -> (Vec<String>, i64) {
     let composition = Composition::compile(true, variables.iter().copied());
     let programs: Vec<Result<Program, CompileError>> = expressions
@@ -142,7 +142,7 @@ fn expressions_that_select_one_another_are_bounded() {
     });
 }
 
-/// What an expression in a role yields, or what is wrong with it.
+/// The result of an expression in a role, or its error.
 fn in_role(expression: &str, role: Role) -> Result<String, String> {
     let composition = Composition::compile(true, [("v", "object.metadata.name")]);
     let program = composition

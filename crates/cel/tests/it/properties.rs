@@ -1,4 +1,4 @@
-//! What must hold for every expression, tried on generated ones.
+//! Properties of all expressions, tested on generated ones.
 
 use lockgate_cel::admission::compile_expression;
 use lockgate_cel::check::Environment;

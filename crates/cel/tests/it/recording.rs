@@ -1,4 +1,4 @@
-//! What a recording says about the parts of an expression.
+//! Recordings of subexpressions.
 
 use lockgate_cel::admission::{Request, Variables, compile_expression};
 use lockgate_cel::eval::{Limits, MAX_RECORDED, RecordedOutcome, Recording, evaluate_recorded};

@@ -16,7 +16,7 @@ use lockgate_cel::ext::authorizer::AuthorizerValue;
 use lockgate_cel::value::{Error, Value};
 use serde_json::{Value as Json, json};
 
-/// How many disagreements are printed before the rest is only counted.
+/// The maximum number of printed differences.
 const SHOWN: usize = 20;
 
 /// Agreements and disagreements by kind.

@@ -27,9 +27,9 @@ use crate::input;
 use crate::offline::read_manifests;
 use crate::output::Printer;
 
-/// The path of the webhook that captures.
+/// The path of the capturing webhook.
 const PATH: &str = "/capture";
-/// The name of the webhook that captures.
+/// The name of the capturing webhook.
 const NAME: &str = "capture.lockgate.dev";
 
 /// Arguments of `lockgate capture`.
@@ -37,9 +37,9 @@ const NAME: &str = "capture.lockgate.dev";
 #[command(long_about = "\
 Capture requests into a file for lockgate replay
 
-A capture has a request to a line, as JSON, with what became of it. The contents of Secrets and tokens are replaced.
-A server captures with `lockgate serve --capture FILE`; these commands capture from an audit log of any API server, and as
-a webhook of any cluster: one that allows everything, or one in front of another, whose answers it records and passes on.")]
+A capture has one request per line, as JSON, with its outcome. The contents of Secrets and tokens are redacted.
+`lockgate serve --capture FILE` captures the requests of a server. These commands capture from the audit log of any API
+server, or as a webhook in any cluster that allows every request or forwards it to another webhook and records its response.")]
 pub struct CaptureArgs {
     #[command(subcommand)]
     command: CaptureCommand,
@@ -49,9 +49,9 @@ pub struct CaptureArgs {
 enum CaptureCommand {
     /// Capture from an audit log
     Audit(AuditArgs),
-    /// Capture as a webhook: one that allows everything, or one in front of another
+    /// Capture as a webhook that allows every request or forwards it to another webhook
     Webhook(WebhookArgs),
-    /// Print the configuration that registers the capturing webhook
+    /// Print the webhook configuration that registers the capturing webhook
     Manifest(ManifestArgs),
 }
 
@@ -62,13 +62,13 @@ Examples:
   kubectl get --raw /logs/audit.log | lockgate capture audit - > capture.jsonl
 
 Events need the level Request or RequestResponse; patches need RequestResponse.
-Exit codes: 0 done, 1 a file cannot be read or written, 2 usage, 4 no event could be used.")]
+Exit codes: 0 done, 1 a file cannot be read or written, 2 usage, 4 no usable audit event found.")]
 struct AuditArgs {
     /// Audit log in JSON lines, or - for standard input
     #[arg(value_name = "FILE|-")]
     log: PathBuf,
 
-    /// File to create; standard output if omitted
+    /// File to create [default: standard output]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 }
@@ -81,8 +81,8 @@ Examples:
   lockgate capture webhook --to capture.jsonl --cert-dir /certs \\
     --forward https://images.hooks.svc/validate --forward-ca-file ca.crt --forward-name images.example.com
 
-Registered with `lockgate capture manifest`. Stops on SIGTERM and SIGINT. A webhook that reviews are forwarded to and that does
-not answer fails the call, and the failurePolicy decides as before.")]
+Register the webhook with `lockgate capture manifest`. It stops on SIGTERM and SIGINT. If the webhook behind --forward does
+not respond, the call fails and the failurePolicy applies as before.")]
 struct WebhookArgs {
     /// File to create
     #[arg(long, value_name = "FILE")]
@@ -100,11 +100,11 @@ struct WebhookArgs {
     #[arg(long, value_name = "DIR", required_unless_present = "self_signed")]
     cert_dir: Option<PathBuf>,
 
-    /// Names to generate a certificate for
+    /// Generate a certificate for these DNS names and IP addresses
     #[arg(long, value_name = "NAME", conflicts_with = "cert_dir")]
     self_signed: Vec<String>,
 
-    /// File to write the generated CA certificate to
+    /// Write the generated CA certificate to this file
     #[arg(long, value_name = "FILE", requires = "self_signed")]
     ca_out: Option<PathBuf>,
 
@@ -137,11 +137,11 @@ struct ManifestArgs {
     #[arg(long, value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
 
-    /// Webhook configuration, or - for standard input, that is to call the capturing webhook instead
+    /// Webhook configuration to redirect to the capturing webhook, or - for standard input
     #[arg(long, value_name = "FILE|-")]
     of: Option<PathBuf>,
 
-    /// Webhook of that configuration; needed where it has several
+    /// Webhook in that configuration; required if it has several
     #[arg(long, value_name = "NAME", requires = "of")]
     webhook: Option<String>,
 }
@@ -150,19 +150,18 @@ impl From<CaptureFileError> for CommandError {
     fn from(error: CaptureFileError) -> Self {
         let failed = Self::failed(error.to_string());
         match error {
-            CaptureFileError::Exists(_) => {
-                failed.with_help("captures are never overwritten: name another file, or remove it")
-            }
+            CaptureFileError::Exists(_) => failed
+                .with_help("captures are never overwritten: set another file, or remove this one"),
             CaptureFileError::Io { .. } => failed,
         }
     }
 }
 
-/// Captures what the arguments name.
+/// Runs a capture subcommand.
 ///
 /// # Errors
 ///
-/// Something cannot be read or written.
+/// A file cannot be read or written.
 pub fn run(args: &CaptureArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &args.command {
         CaptureCommand::Audit(args) => from_audit(args, printer),
@@ -183,7 +182,7 @@ fn from_audit(args: &AuditArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
         let event: Value = serde_json::from_str(line).map_err(|error| {
             let message = format!("{}:{number}: {error}", source.name);
             CommandError::invalid_input(message)
-                .with_help("pass a log of --audit-log-format=json, one event to a line")
+                .with_help("pass an audit log in JSON format, one event per line")
         })?;
         match audit::record(&event, &kinds) {
             Ok(record) => records.push(record),
@@ -193,8 +192,8 @@ fn from_audit(args: &AuditArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
         }
     }
     if records.is_empty() {
-        let message = format!("{}: no event could be used", source.name);
-        let help = "record writes with the level Request, and patches with RequestResponse";
+        let message = format!("{}: no usable audit event found", source.name);
+        let help = "audit writes at level Request, and patches at level RequestResponse";
         return Err(CommandError::invalid_input(message).with_help(help).into());
     }
     match &args.to {
@@ -213,14 +212,14 @@ fn from_audit(args: &AuditArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
         }
     }
     Printer::note(&format!(
-        "{} requests; left out: {without_object} without an object, {patches} patches without a result, \
-         {others} that are no writes",
+        "{} requests; skipped: {without_object} without an object, {patches} patches without a result, \
+         {others} other than writes",
         records.len()
     ));
     Ok(ExitCode::Done)
 }
 
-/// Records reviews, and allows them or passes them on.
+/// Records reviews, and allows or forwards them.
 struct Capturing {
     file: CaptureFile,
     forward: Option<Forward>,
@@ -245,7 +244,7 @@ impl Capturing {
         };
         redact(&mut record);
         if let Err(error) = self.file.write(&record) {
-            tracing::error!(%error, "cannot capture");
+            tracing::error!(%error, "capture failed");
         }
         answer
     }
@@ -307,7 +306,7 @@ async fn serve(args: &WebhookArgs, printer: &mut Printer) -> Result<ExitCode, St
     let forward = args.forward.open(NAME)?;
     let certificates = certificates(args)?;
     let file = CaptureFile::create(&args.to, "webhook").map_err(CommandError::from)?;
-    // Answers that are passed on may have patches.
+    // Forwarded responses may have patches.
     let registration = match &forward {
         Some(_) => registered(Registration::mutating(NAME)),
         None => registration(),
@@ -320,7 +319,7 @@ async fn serve(args: &WebhookArgs, printer: &mut Printer) -> Result<ExitCode, St
         .await
         .map_err(|error| CommandError::failed(format!("cannot serve: {error}")))?;
     let address = running.address();
-    // Whoever reads the address may stop it from then on.
+    // The reader of the address may stop the process from here on.
     let terminated = running.until_terminated();
     printer.line(&format!("https://{address}{PATH}"))?;
     printer.flush()?;
@@ -352,7 +351,7 @@ fn write_file(file: &Path, text: &str) -> Result<(), CommandError> {
     })
 }
 
-/// The configuration of another webhook, which calls the capturing one.
+/// The configuration of another webhook, redirected to the capturing one.
 fn redirected(args: &ManifestArgs, file: &Path, client: Value) -> Result<String, CommandError> {
     let mut found = read_manifests(file)
         .map_err(|error| CommandError::invalid_input(error.to_string()))?
@@ -372,12 +371,12 @@ fn redirected(args: &ManifestArgs, file: &Path, client: Value) -> Result<String,
         webhooks.retain(|webhook| webhook["name"] == name.as_str());
     }
     let [webhook] = webhooks.as_mut_slice() else {
-        let message = "name the webhook whose calls are captured, with --webhook";
+        let message = "set --webhook to the webhook whose calls to capture";
         let help = format!("the webhooks are {}", names.join(", "));
         return Err(CommandError::usage(message).with_help(help));
     };
     webhook["clientConfig"] = client;
-    // Metadata of the server is nothing to apply.
+    // Server-managed metadata cannot be applied.
     if let Some(metadata) = manifest.value["metadata"].as_object_mut() {
         for member in [
             "managedFields",
@@ -396,7 +395,7 @@ fn manifest(args: &ManifestArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let mut options = ManifestOptions::new();
     if let Some(service) = &args.service {
         let (namespace, name) = service.split_once('/').ok_or_else(|| {
-            CommandError::usage(format!("`{service}` is no service"))
+            CommandError::usage(format!("`{service}` is not a Service reference"))
                 .with_help("write --service NAMESPACE/NAME")
         })?;
         options = options.service(namespace, name);
@@ -424,7 +423,7 @@ fn manifest(args: &ManifestArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     Ok(ExitCode::Done)
 }
 
-/// Stands in where only the registration is asked for.
+/// A handler for when only the registration is needed.
 struct NoCapture;
 
 impl Handler for NoCapture {

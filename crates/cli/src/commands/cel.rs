@@ -38,18 +38,18 @@ use mistake::Mistake;
 /// Arguments of `lockgate cel`.
 #[derive(Debug, Args)]
 #[command(long_about = "\
-Check or evaluate a CEL expression as a match condition, in a policy or as a rule of a CRD
+Check or evaluate a CEL expression as a match condition, policy expression or CRD validation rule
 
 Variables, libraries, limits and costs are those of match conditions in Kubernetes 1.36, or --kube-version: `object`,
 `oldObject`, `request`, `namespaceObject` (always null), `authorizer` and `authorizer.requestResource`.
-`check` refuses conditions that are not `bool`; `eval` shows results of any type unless --mode is set.
+`check` rejects conditions that are not `bool`; `eval` prints results of any type unless --mode is set.
 
 With --policy, every expression of a ValidatingAdmissionPolicy or MutatingAdmissionPolicy is checked or
-evaluated as the policy does it, with its `variables`, `params` and `namespaceObject`. --mode policy has
-them without a file.
+evaluated in the policy's environment, with `variables`, `params` and `namespaceObject`. --mode policy sets up
+that environment without a file.
 
-With --crd or --self, the expression is a rule of x-kubernetes-validations: it has `self` and `oldSelf`, and
-has to be `bool`. Without an expression, every rule of the CRD is checked.")]
+With --crd or --self, the expression is a rule of x-kubernetes-validations: it has the variables `self` and `oldSelf`,
+and must be `bool`. Without an expression, every rule of the CRD is checked.")]
 pub struct CelArgs {
     /// The action.
     #[command(subcommand)]
@@ -69,7 +69,7 @@ enum Action {
 #[command(after_long_help = "\
 Examples:
   lockgate cel check \"request.resource.resource != 'leases'\"
-  lockgate cel check --kube-version 1.35 \"[2, 1].sort() == [1, 2]\"      # 1.34 refuses it
+  lockgate cel check --kube-version 1.35 \"[2, 1].sort() == [1, 2]\"      # 1.34 rejects it
   lockgate cel check --batch expressions.jsonl
   lockgate cel check --policy policy.yaml
   lockgate cel check --mode policy --variable team=object.metadata.labels.team \\
@@ -113,7 +113,7 @@ struct EvalArgs {
     #[arg(long, value_name = "FILE")]
     old_object: Option<PathBuf>,
 
-    /// File with the variable `request`, or an AdmissionReview, whose objects are used as well
+    /// File with the variable `request`, or an AdmissionReview, whose objects are used too
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
 
@@ -121,11 +121,11 @@ struct EvalArgs {
     #[arg(long, value_name = "FILE")]
     params: Option<PathBuf>,
 
-    /// YAML or JSON file with the variable `self` of a rule, typed as it looks
+    /// YAML or JSON file with the variable `self` of a rule; types are inferred from the values
     #[arg(long = "self", value_name = "FILE", conflicts_with_all = ["batch", "policy", "crd", "mode"])]
     self_value: Option<PathBuf>,
 
-    /// YAML or JSON file with the variable `oldSelf`
+    /// YAML or JSON file with the variable `oldSelf` of a rule
     #[arg(long, value_name = "FILE", requires = "self_value")]
     old_self: Option<PathBuf>,
 
@@ -133,18 +133,18 @@ struct EvalArgs {
     #[arg(long, value_name = "FILE")]
     namespace_object: Option<PathBuf>,
 
-    /// Answer of `authorizer` to every access check
+    /// Decision of `authorizer` for every access check
     #[arg(long, value_enum, default_value_t, value_name = "ANSWER")]
     authorizer: AuthorizerArg,
 
-    /// Print the value and cost of each sub-expression; with -o json as `explain`
+    /// Print the value and cost of each subexpression; with -o json in the field `explain`
     #[arg(long, conflicts_with = "batch")]
     explain: bool,
 }
 
 #[derive(Debug, Args)]
 struct ExpressionArgs {
-    /// The expression
+    /// CEL expression
     #[arg(
         required_unless_present_any = ["batch", "policy", "crd"],
         conflicts_with = "batch",
@@ -152,15 +152,15 @@ struct ExpressionArgs {
     )]
     expression: Option<String>,
 
-    /// File with a policy, all of whose expressions are taken; with EXPR, its environment
+    /// File with a policy: checks or evaluates all its expressions, or EXPR in its environment
     #[arg(long, value_name = "FILE", conflicts_with = "batch")]
     policy: Option<PathBuf>,
 
-    /// What the expression is part of [default: a match condition]
+    /// Environment of the expression [default: a match condition]
     #[arg(long, value_enum, value_name = "MODE", conflicts_with_all = ["policy", "batch", "crd"])]
     mode: Option<Mode>,
 
-    /// Kubernetes version whose libraries new expressions may use, from 1.33 to 1.37
+    /// Kubernetes version whose CEL libraries are available to new expressions, from 1.33 to 1.37
     #[arg(long, value_name = "VERSION", default_value_t, conflicts_with_all = ["policy", "crd"])]
     kube_version: KubeVersion,
 
@@ -172,15 +172,15 @@ struct ExpressionArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "batch"])]
     crd: Option<PathBuf>,
 
-    /// Place of `self` in the custom resource, such as `spec` or `spec.ports[0]` [default: the resource]
+    /// Field path of `self` in the custom resource, such as `spec` or `spec.ports[0]` [default: the whole resource]
     #[arg(long, value_name = "PATH", requires = "crd")]
     path: Option<String>,
 
-    /// `oldSelf` is optional, as with `optionalOldSelf: true`
+    /// Make `oldSelf` optional, as `optionalOldSelf: true` does
     #[arg(long)]
     optional_old_self: bool,
 
-    /// File of JSON lines with `Id` and `Expr`, or - for standard input; prints a line for each, with
+    /// File of JSON lines with `Id` and `Expr`, or - for standard input; prints one line per expression, with
     /// `CompileError`, or `OutType` with `Value`, `ValueStr` or `EvalError`, and `Cost`
     #[arg(long, value_name = "FILE.jsonl")]
     batch: Option<PathBuf>,
@@ -190,12 +190,12 @@ struct ExpressionArgs {
     output: OutputFormat,
 }
 
-/// What an expression is part of.
+/// The environment of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
     /// `matchConditions` of a webhook; must be `bool`
     MatchCondition,
-    /// A policy, with `variables`, `params` and `namespaceObject`
+    /// An admission policy, with `variables`, `params` and `namespaceObject`
     Policy,
 }
 
@@ -204,7 +204,7 @@ enum OutputFormat {
     /// A table
     #[default]
     Table,
-    /// One JSON object, with the fields of --batch
+    /// One JSON object with the fields of --batch
     Json,
 }
 
@@ -217,7 +217,7 @@ enum AuthorizerArg {
     DenyAll,
 }
 
-/// Checks or evaluates what the arguments name.
+/// Checks or evaluates expressions.
 ///
 /// # Errors
 ///
@@ -257,7 +257,7 @@ fn check(what: &ExpressionArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
         return run_each(what, &Known::of(names), printer, compiled(compile, nothing));
     }
     let environment = what.environment();
-    // Batches are for comparing expressions of any type with recordings.
+    // Batches compare expressions of any type with recorded results.
     let expected = match what.batch {
         Some(_) => None,
         None => Some(&Type::Bool),
@@ -281,7 +281,7 @@ fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
         }
         let (object, old) = (inputs.object.as_ref(), inputs.old_object.as_ref());
         if object.is_none() {
-            return Err(CommandError::usage("--crd needs the custom resource")
+            return Err(CommandError::usage("--crd requires a custom resource")
                 .with_help("pass it with --object")
                 .into());
         }
@@ -331,7 +331,7 @@ fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     }
     if extra.namespace.is_some() || extra.params.is_some() {
         return Err(
-            CommandError::usage("--params and --namespace-object are for policies")
+            CommandError::usage("--params and --namespace-object require a policy")
                 .with_help("set --policy FILE or --mode policy")
                 .into(),
         );
@@ -365,13 +365,13 @@ impl ExpressionArgs {
         }
     }
 
-    /// The environment of match conditions in the version asked for.
+    /// The environment of match conditions in the selected version.
     fn environment(&self) -> Environment {
         let environment = match_condition_environment().clone();
         environment.with_libraries(libraries_of(self.kube_version))
     }
 
-    /// The environment of a policy that no file has, if one is asked for.
+    /// The environment of `--mode policy`, if selected.
     fn composition(&self) -> Result<Option<Composition>, CommandError> {
         if self.mode != Some(Mode::Policy) && self.variable.is_empty() {
             return Ok(None);
@@ -406,7 +406,7 @@ fn told(expression: &str, evaluation: Evaluation<'_>, recording: Option<Recordin
     outcome
 }
 
-/// Compiles an expression and says what becomes of its program.
+/// Compiles an expression and returns the outcome of its program.
 fn compiled(
     compile: impl Fn(&str) -> Result<Program, CompileError>,
     evaluate: impl Fn(&str, &Program) -> Outcome,
@@ -439,7 +439,7 @@ fn outcome(evaluation: Evaluation<'_>) -> Outcome {
     }
 }
 
-/// A part of an expression, for programs.
+/// A subexpression in JSON output.
 fn explained(expression: &str, step: &Recorded) -> Json {
     let (name, text) = match &step.outcome {
         RecordedOutcome::Value(value) => ("value", value),
@@ -455,12 +455,12 @@ fn explained(expression: &str, step: &Recorded) -> Json {
     })
 }
 
-/// Widest text and widest value in a table of parts.
+/// The maximum width of an expression and of a value in a table of subexpressions.
 const EXPLAINED_WIDTH: usize = 64;
-/// Deepest indentation in it.
+/// The maximum indentation of that table.
 const EXPLAINED_DEPTH: u32 = 16;
 
-/// The parts of an expression as a table, inner ones indented.
+/// The subexpressions as a table, indented by depth.
 fn explanation(expression: &str, recording: &Recording) -> String {
     let row = |step: &Recorded| {
         let indent = "  ".repeat(step.depth.min(EXPLAINED_DEPTH) as usize);
@@ -483,7 +483,7 @@ fn explanation(expression: &str, recording: &Recording) -> String {
     table
 }
 
-/// Text on one line, cut where it is too wide.
+/// The text on one line, truncated.
 fn one_line(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
@@ -497,9 +497,9 @@ fn one_line(text: &str) -> String {
 /// The result of checking an expression.
 #[derive(Default)]
 struct Outcome {
-    /// In the words of the recordings under `conformance/`.
+    /// In the format of the recordings under `conformance/`.
     fields: Map<String, Json>,
-    /// The value as people read it.
+    /// The value for human-readable output.
     shown: Option<String>,
     /// Formats the values of all sub-expressions.
     explanation: Option<String>,
@@ -514,7 +514,7 @@ impl Outcome {
     }
 }
 
-/// The names that an expression can use, for advice on those that it gets wrong.
+/// The names in scope, for suggestions.
 struct Known<'k> {
     names: &'k Environment,
     /// The variables that have a value.
@@ -539,7 +539,7 @@ fn run_each(
     match (&what.batch, &what.expression) {
         (Some(batch), _) => run_batch(batch, printer, describe),
         (None, Some(expression)) => run_one(expression, what.output, known, printer, describe),
-        (None, None) => Err(CommandError::usage("no expression").into()),
+        (None, None) => Err(CommandError::usage("no expression given").into()),
     }
 }
 
@@ -605,7 +605,7 @@ fn run_one(
     Ok(code)
 }
 
-/// Draws every issue of an expression at its place.
+/// Draws every issue of an expression, underlined.
 fn draw(expression: &str, error: &CompileError, names: &Environment, color: bool) -> String {
     let source = Source::new("<input>", expression);
     let artist = Artist::new(color);
@@ -629,7 +629,7 @@ fn draw(expression: &str, error: &CompileError, names: &Environment, color: bool
             })
             .collect(),
         CompileError::Type { expected, .. } if expected == "bool" => {
-            let help = "a condition is true or false: compare the value with something";
+            let help = "a condition must be true or false: compare the value with something";
             let whole = Span::new(0, expression.len());
             drawing(&error.to_string(), whole, Some(help))
         }
@@ -653,11 +653,11 @@ fn run_batch(
             CommandError::invalid_input(format!("{place}: {what}"))
                 .with_help("each line is a JSON object with the strings `Id` and `Expr`")
         };
-        // A line may hold a recorded value, nested deeper than a recursive reader goes.
+        // A line may hold a recorded value nested too deeply for a recursive parser.
         let case = json::parse(line.as_bytes()).map_err(|error| bad(&error.to_string()))?;
         let text = |name: &str| case.root().get(name).and_then(|value| value.as_str());
         let Some(expression) = text("Expr") else {
-            return Err(bad("`Expr` is missing or not a text").into());
+            return Err(bad("`Expr` is missing or not a string").into());
         };
         let mut fields = match describe(expression) {
             Ok(outcome) => outcome.fields,
@@ -671,7 +671,7 @@ fn run_batch(
     Ok(ExitCode::Done)
 }
 
-/// The variables as they were read.
+/// The variables as read from the files.
 struct Inputs {
     object: Option<Json>,
     old_object: Option<Json>,
@@ -708,7 +708,7 @@ impl Inputs {
         };
         object = object.or_else(|| fields.remove("object").filter(|value| !value.is_null()));
         old_object = old_object.or_else(|| fields.remove("oldObject").filter(|v| !v.is_null()));
-        // A condition sees these members, but never their values.
+        // A condition has these fields, but never their values.
         for (name, value) in [
             ("uid", json!("")),
             ("object", Json::Null),
@@ -727,7 +727,7 @@ impl Inputs {
         })
     }
 
-    /// The variables that were given.
+    /// The variables set by flags.
     fn known(&self) -> Vec<(&'static str, &Json)> {
         let given = [
             ("object", self.object.as_ref()),
@@ -761,12 +761,12 @@ impl Inputs {
     }
 }
 
-/// Reads an object in YAML, of which JSON is a part.
+/// Reads an object in YAML or JSON.
 fn read_object(path: &Path) -> Result<Json, CommandError> {
     let Source { text, .. } = input::read(path)?;
     let invalid =
         |error: String| CommandError::invalid_input(format!("`{}`: {error}", path.display()));
-    // JSON is read as such, so that numbers keep what they say.
+    // JSON is parsed as JSON, so that numbers keep their exact value.
     if let Ok(json) = serde_json::from_str(&text) {
         return Ok(json);
     }

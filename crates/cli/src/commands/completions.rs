@@ -14,7 +14,7 @@ Examples:
   source <(lockgate completions bash)
   lockgate completions zsh > \"${fpath[1]}/_lockgate\"")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell to generate the script for
     #[arg(value_enum)]
     shell: Shell,
 }

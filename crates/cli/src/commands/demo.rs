@@ -47,9 +47,9 @@ async fn play(printer: &mut Printer) -> Result<ExitCode, Stop> {
     let settings = Settings {
         secure_port: 0,
         observer: Some(observer),
-        // What is shown is what was asked for, and nothing besides.
+        // The output contains only the requests of the demo.
         controllers: Controllers::all(false),
-        // Nobody makes the account that pods would need.
+        // No controller creates the default service account that Pods would need.
         disable_plugins: vec![String::from("ServiceAccount")],
         ..Settings::default()
     };
@@ -137,7 +137,7 @@ fn acts(webhooks: &Samples) -> Vec<Act> {
             pod("bad", "shop:latest"),
         ),
         post(
-            "Another namespace",
+            "Create another namespace",
             "/api/v1/namespaces",
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sandbox"}}),
         ),

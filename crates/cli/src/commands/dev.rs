@@ -1,4 +1,4 @@
-//! `lockgate dev`: the API server, and a webhook that runs beside it.
+//! `lockgate dev`: an API server and a webhook under development.
 
 mod authority;
 mod chart;
@@ -42,9 +42,9 @@ The webhook is started with these environment variables:
   KUBECONFIG         admin kubeconfig
 
 Services referenced by webhook configurations are routed to the webhook, and its CA is injected as
-their caBundle. Manifests are applied once the webhook listens with that certificate: rendered charts
-are taken as they are, missing namespaces are created, and kinds that the server does not know are
-stored and nothing else. A Certificate of cert-manager becomes a Secret at once.
+their caBundle. Manifests are applied once the webhook serves that certificate. Rendered charts work
+unchanged: missing namespaces are created, objects of unknown kinds are stored without further effect,
+and a cert-manager Certificate immediately yields its Secret.
 
 Examples:
   lockgate dev -f manifests/ -- cargo run
@@ -55,16 +55,16 @@ Examples:
 
 Then: kubectl --kubeconfig lockgate.kubeconfig apply -f pod.yaml")]
 pub struct DevArgs {
-    /// Service of the webhook: NS/NAME [default: the Services that the configurations in -f reference]
+    /// Service of the webhook: NS/NAME [default: the Services referenced by the configurations in -f]
     #[arg(long, value_name = "NS/NAME")]
     service: Vec<ServiceName>,
-    /// Kubernetes version to stand in for, from 1.33 to 1.37
+    /// Kubernetes version to emulate, from 1.33 to 1.37
     #[arg(long, value_name = "VERSION", default_value_t)]
     kube_version: KubeVersion,
     /// Port the webhook listens on
     #[arg(long, default_value_t = 9443, value_name = "PORT")]
     webhook_port: u16,
-    /// Directory for the webhook's certificate [default: a temporary one]
+    /// Directory for the webhook's certificate [default: a temporary directory]
     #[arg(long, value_name = "DIR")]
     webhook_cert_dir: Option<PathBuf>,
     /// Port of the API server; 0 picks a free one
@@ -79,11 +79,11 @@ pub struct DevArgs {
     /// Do not print the admission trace of each request
     #[arg(long, short)]
     quiet: bool,
-    /// How long to wait for the webhook to listen, its build included
+    /// Time to wait for the webhook to listen, including its build
     #[arg(long, default_value = "10m", value_parser = parse_duration, value_name = "DURATION")]
     timeout: Duration,
-    /// Restart the webhook and apply the manifests again when a file changes [default: the working
-    /// directory]; repeatable. Hidden and built files are left out
+    /// Restart the webhook and reapply the manifests when a file changes [default: the working
+    /// directory]; repeatable. Hidden files and build outputs are ignored
     #[arg(
         long,
         value_name = "PATH",
@@ -103,7 +103,7 @@ pub struct DevArgs {
 ///
 /// # Errors
 ///
-/// One of them cannot start, or the webhook ends by itself.
+/// One of them cannot start, or the webhook exits.
 pub fn run(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     super::run_async(develop(args, printer))
 }
@@ -120,7 +120,7 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         let port = args.webhook_port;
         return Err(
             CommandError::failed(format!("port {port} is already in use"))
-                .with_help("stop the program that listens there, or set another --webhook-port")
+                .with_help("stop the program that uses it, or set another --webhook-port")
                 .into(),
         );
     }
@@ -160,7 +160,7 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     result
 }
 
-/// The files that are watched: those that were named, and the manifests.
+/// The watched files: the paths of `--watch` and the manifests.
 fn watched(args: &DevArgs) -> Option<Watch> {
     if args.watch.is_empty() {
         return None;
@@ -171,13 +171,13 @@ fn watched(args: &DevArgs) -> Option<Watch> {
     ))
 }
 
-/// What follows the end of a webhook.
+/// The next step after the webhook exits.
 enum Next {
     Restart,
     Stop(ExitCode),
 }
 
-/// A webhook under development, and what it runs with.
+/// A webhook under development, with its environment.
 struct Development<'d> {
     args: &'d DevArgs,
     running: &'d Running,
@@ -190,7 +190,7 @@ struct Development<'d> {
 }
 
 impl Development<'_> {
-    /// Runs the webhook until it is to start again or to stop.
+    /// Runs the webhook until it must restart or stop.
     async fn run(
         &mut self,
         told_to_stop: &mut Pin<Box<impl Future<Output = ExitCode>>>,
@@ -231,7 +231,7 @@ impl Development<'_> {
                 path = &mut changed => restart(&path),
                 failed = &mut work => match failed {
                     Err(Stop::Command(error)) if is_watched => {
-                        // The next change may mend it.
+                        // The next change may fix it.
                         Printer::complain(&error.message, error.help.as_deref());
                         wait(told_to_stop, &mut changed).await
                     }
@@ -250,7 +250,7 @@ impl Development<'_> {
         process.stop().await;
         if matches!(next, Ok(Next::Restart)) {
             match read_all(&self.args.filename) {
-                // Standard input was read already.
+                // Standard input has already been read.
                 Ok(sources)
                     if !self
                         .args
@@ -273,7 +273,7 @@ fn restart(path: &Path) -> Result<Next, Stop> {
     Ok(Next::Restart)
 }
 
-/// Waits for a change, or for the end.
+/// Waits for a change or a signal.
 async fn wait(
     told_to_stop: &mut Pin<Box<impl Future<Output = ExitCode>>>,
     changed: &mut Pin<&mut impl Future<Output = PathBuf>>,

@@ -1,7 +1,7 @@
 //! `lockgate envtest`: the server in place of the control plane that test libraries start.
 //!
-//! `install` writes the files that envtest and its siblings run; each is this program, which knows by the
-//! name it was started under what it is. `start` is for everybody else.
+//! `install` writes the binaries that envtest starts. Each is a copy of this program, which decides by its
+//! `argv[0]` which one it is. `start` is for test libraries other than envtest.
 
 mod etcd;
 mod flags;
@@ -21,7 +21,7 @@ use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::output::Printer;
 
-/// Stand in for the control plane of envtest
+/// Run as the control plane of envtest
 #[derive(Debug, Args)]
 pub struct EnvtestArgs {
     #[command(subcommand)]
@@ -32,15 +32,15 @@ pub struct EnvtestArgs {
 enum EnvtestCommand {
     /// Install kube-apiserver, etcd and kubectl for envtest into a directory
     Install(InstallArgs),
-    /// Start a server for tests, print one line of JSON about it, and stop with the parent process
+    /// Start a test server, print its address and kubeconfig as one line of JSON, and stop with the parent process
     Start(Box<StartArgs>),
 }
 
 /// Install kube-apiserver, etcd and kubectl for envtest into a directory
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The files kube-apiserver and etcd are copies of this program. kubectl is a copy of the one on PATH; when
-there is none that works as a copy, it is this program, which runs the one on PATH.
+kube-apiserver and etcd are copies of this program. kubectl is a copy of the one on PATH. If a copy of it does
+not work, kubectl is a copy of this program that runs the one on PATH.
 
 Examples:
   lockgate envtest install bin/envtest
@@ -58,16 +58,16 @@ pub struct InstallArgs {
     force: bool,
 }
 
-/// Start a server for tests, print one line of JSON about it, and stop with the parent process
+/// Start a test server, print its address and kubeconfig as one line of JSON, and stop with the parent process
 #[derive(Debug, Args)]
 #[command(
     mut_arg("secure_port", |arg| arg.default_value("0")),
     mut_arg("kubeconfig_out", |arg| arg.help("Write an admin kubeconfig to this file [default: a temporary file]")),
     after_help = "\
-Standard output has one line when the server is ready:
+Prints one line to standard output when the server is ready:
   {\"url\":\"https://127.0.0.1:40001\",\"ca\":\"-----BEGIN CERTIFICATE-----…\",\"kubeconfig\":\"/tmp/…\",\"pid\":7}
 
-The server stops on SIGTERM and SIGINT, and when the process that started it is gone.
+The server stops on SIGTERM and SIGINT, and when its parent process exits.
 
 Examples:
   lockgate envtest start
@@ -133,7 +133,7 @@ async fn start(args: &StartArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     Ok(code)
 }
 
-/// A program that this one stands in for.
+/// A program that this one replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// The API server.
@@ -145,7 +145,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// The entry of the name that the program was started under.
+    /// The entry for the name the program was started under.
     #[must_use]
     pub fn of(program: &OsStr) -> Option<Self> {
         match Path::new(program).file_name()?.to_str()? {

@@ -35,11 +35,11 @@ Exit codes: 0 admission lets the request through, 1 a file or the cluster cannot
 #[command(long_about = "\
 Explain which webhooks and policies apply to a request, and why
 
-Runs a request through the admission chain of the API server in this process. For each webhook, policy, binding and
-parameter it prints the verdict, and for those that do not apply the first predicate that said no with the value it
-saw. Match conditions and policy expressions are shown with the value of each part and its cost.
+Runs a request through the admission chain of the API server in this process. Prints the verdict of each webhook,
+policy, binding and parameter. If one does not apply, prints the first predicate that did not match, with the value it
+was evaluated on. Match conditions and policy expressions are shown with the value and cost of each subexpression.
 
-Webhooks are not called: they are assumed to allow, unless --hooks says what they answer or where to call them.
+Webhooks are not called: they are assumed to allow, unless --hooks sets their responses or URLs.
 Configurations, policies, namespaces, RBAC, CustomResourceDefinitions and parameters come from files, from a live
 cluster (read-only), or from both: files replace objects of the same name, which shows what a change would do.")]
 pub struct ExplainArgs {
@@ -47,23 +47,23 @@ pub struct ExplainArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
 
-    /// Object of the request, or - for standard input; several documents are several requests
+    /// File with the object of the request, or - for standard input; each document is a request
     #[arg(long, value_name = "FILE|-", required_unless_present = "request")]
     object: Option<PathBuf>,
 
-    /// Stored object that the request changes or deletes
+    /// File with the stored object that the request updates or deletes
     #[arg(long, value_name = "FILE")]
     old_object: Option<PathBuf>,
 
-    /// AdmissionReview to explain instead of an object, or a capture file
+    /// File with an AdmissionReview to explain instead of an object, or a capture file
     #[arg(long, value_name = "FILE|-", conflicts_with_all = ["object", "old_object"])]
     request: Option<PathBuf>,
 
-    /// Operation; UPDATE with --old-object, otherwise CREATE
+    /// Operation [default: UPDATE with --old-object, otherwise CREATE]
     #[arg(long, value_name = "OPERATION", ignore_case = true, value_enum)]
     operation: Option<OperationArg>,
 
-    /// User of the request; without it, an administrator
+    /// User of the request [default: a cluster admin]
     #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
 
@@ -88,11 +88,11 @@ pub struct ExplainArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// File with the answers of webhooks, or addresses to call them at
+    /// File with the responses of webhooks, or the URLs to call them at
     #[arg(long, value_name = "FILE")]
     hooks: Option<PathBuf>,
 
-    /// Also show the parts of expressions that hold
+    /// Also show the subexpressions of expressions that are true
     #[arg(long)]
     expressions: bool,
 
@@ -129,10 +129,10 @@ impl From<OperationArg> for Operation {
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
-    /// A table, expressions that decided, and the fields that were set
+    /// A table, the deciding expressions, and the fields set by each webhook or policy
     #[default]
     Table,
-    /// One JSON object for each request
+    /// One JSON object per request
     Json,
     /// YAML documents
     Yaml,
@@ -153,7 +153,7 @@ impl From<LoadError> for CommandError {
     }
 }
 
-/// Explains what the arguments name.
+/// Explains the requests.
 ///
 /// # Errors
 ///
@@ -244,7 +244,7 @@ fn requests(args: &ExplainArgs, cluster: &Cluster) -> Result<Vec<Asked>, Command
         let made = made.map_err(|error| unusable(&name, &error))?;
         let mut remarks = made.assumptions;
         let dropped = made.findings.iter();
-        remarks.extend(dropped.map(|finding| format!("{finding}: the server drops it")));
+        remarks.extend(dropped.map(|finding| format!("{finding}: dropped by the server")));
         requests.push((made.request, remarks));
     }
     Ok(requests)
@@ -277,25 +277,24 @@ fn reviews(file: &Path, cluster: &Cluster) -> Result<Vec<Asked>, CommandError> {
     let mut requests = Vec::with_capacity(reviews.len());
     for review in &reviews {
         let request = from_review(review, &cluster.kinds).map_err(|error| {
-            CommandError::invalid_input(format!("{}: {error}", source.name)).with_help(
-                "pass an AdmissionReview as a webhook receives it, or a file of `lockgate capture`",
-            )
+            CommandError::invalid_input(format!("{}: {error}", source.name))
+                .with_help("pass an AdmissionReview request, or a file of `lockgate capture`")
         })?;
         requests.push((request, Vec::new()));
     }
     if requests.is_empty() {
-        let message = format!("{}: there is no request", source.name);
+        let message = format!("{}: no request found", source.name);
         return Err(CommandError::invalid_input(message));
     }
     Ok(requests)
 }
 
-/// The objects of a file with a name for each.
+/// The objects of a file, each with a name.
 fn objects(file: &Path) -> Result<Vec<(String, Value)>, CommandError> {
     let source = input::read(file)?;
     let manifests = manifest::read(&source.name, &source.text).map_err(LoadError::from)?;
     if manifests.is_empty() {
-        let message = format!("{}: there is no object", source.name);
+        let message = format!("{}: no object found", source.name);
         let help = "pass a manifest, or - for standard input";
         return Err(CommandError::invalid_input(message).with_help(help));
     }

@@ -36,7 +36,7 @@ struct ProjectArgs {
     /// Name of the project
     name: String,
 
-    /// Directory to create; the name if omitted
+    /// Directory to create [default: the name]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }
@@ -46,7 +46,7 @@ struct WebhookArgs {
     #[command(flatten)]
     project: ProjectArgs,
 
-    /// Checkout of Lockgate to take its crates from, instead of published ones
+    /// Lockgate checkout whose crates to depend on, instead of the published ones
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ fn write(
     let name = project.name.as_str();
     let starts = name.starts_with(|c: char| c.is_ascii_lowercase());
     if !starts || !names::check_dns1035_label(name).is_empty() {
-        let message = format!("`{name}` cannot be the name of a project");
+        let message = format!("`{name}` is not a valid project name");
         return Err(CommandError::usage(message)
             .with_help("use lower-case letters, digits and `-`, beginning with a letter"));
     }
@@ -87,21 +87,23 @@ fn write(
         .clone()
         .unwrap_or_else(|| PathBuf::from(name));
     if folder.exists() {
-        let message = format!("`{}` exists already", folder.display());
-        return Err(CommandError::usage(message).with_help("name another one with --directory"));
+        let message = format!("`{}` already exists", folder.display());
+        return Err(
+            CommandError::usage(message).with_help("set another directory with --directory")
+        );
     }
     if let Some(source) = source
         && !source.join("crates/webhook/Cargo.toml").is_file()
     {
-        let message = format!("`{}` is no checkout of Lockgate", source.display());
+        let message = format!("`{}` is not a Lockgate checkout", source.display());
         return Err(CommandError::usage(message)
-            .with_help("set --source to a directory that has `crates/webhook`"));
+            .with_help("set --source to a directory that contains `crates/webhook`"));
     }
     let source = match source {
         Some(source) => Some(std::path::absolute(source).map_err(|error| failed(source, &error))?),
         None => None,
     };
-    // Made beside its place and moved there as a whole, so that nothing is half-written.
+    // Written to a temporary directory and renamed, so that no partial project is left behind.
     let parent = match folder.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -111,7 +113,7 @@ fn write(
         .tempdir_in(parent);
     let making = making.map_err(|error| {
         let message = format!("cannot write to `{}`: {}", parent.display(), error.kind());
-        CommandError::failed(message).with_help("name a directory that can be written to")
+        CommandError::failed(message).with_help("choose a writable directory")
     })?;
     for (path, text) in templates {
         let path = making.path().join(fill(path, name));
@@ -130,7 +132,7 @@ fn failed(path: &Path, error: &std::io::Error) -> CommandError {
     CommandError::failed(format!("cannot write `{}`: {error}", path.display()))
 }
 
-/// Says where the crates of Lockgate come from.
+/// The dependencies on Lockgate's crates: published versions or paths into a checkout.
 fn with_source(text: &str, source: Option<&Path>) -> String {
     let mut text = text.to_owned();
     for crate_name in ["webhook", "webhook-test"] {

@@ -37,15 +37,15 @@ Examples:
   lockgate lint deploy/ charts/rendered.yaml
   helm template my-release ./chart | lockgate lint -f -
   kubectl get validatingwebhookconfigurations -o yaml | lockgate lint -f - -o json
-  lockgate lint -f deploy/ -o github            # in a workflow, beside the changed lines
+  lockgate lint -f deploy/ -o github            # annotate the changed lines in a workflow
   helm template ./chart | lockgate lint -f - --require 1 --profile availability --exclude W001
-  lockgate lint --context staging               # what is registered in a cluster, read-only
-  lockgate lint -f deploy/ --fix --dry-run      # the changes that --fix would make, as a diff
+  lockgate lint --context staging               # the configurations in a cluster, read-only
+  lockgate lint -f deploy/ --fix --dry-run      # print the changes of --fix as a diff
   lockgate lint -f deploy/ --capture capture.jsonl
   lockgate lint --explain W011
 
 Exit codes: 0 no findings at or above --fail-on, 1 a file cannot be read or written, 2 usage, 3 findings,
-4 a document is neither YAML nor JSON, a capture cannot be read, or there are fewer objects than --require.")]
+4 a document is neither YAML nor JSON, a capture is invalid, or fewer objects than --require were found.")]
 #[command(long_about = "\
 Validate webhook configurations and policies as an API server would, and find risks
 
@@ -53,21 +53,21 @@ Reads ValidatingWebhookConfigurations and MutatingWebhookConfigurations (v1 and 
 directories and standard input, in YAML or JSON, single or in lists. Reports decoding errors, unknown and
 duplicate fields, validation errors and the warnings an API server would return.
 
-What an API server accepts is then checked for risks to availability and security, over all files together: how long
-one request can take, webhooks that match their own pods, checks that a label bypasses. Services, workloads,
-Namespaces, CustomResourceDefinitions and RBAC among the files make more of these rules possible; --context reads
-all of them from a cluster. Rules about patches and calls look at requests that `lockgate capture` or
-`lockgate serve --capture` recorded. The annotation lint.lockgate.dev/ignore: W001,W004 leaves rules out for an object.")]
+Valid objects are then checked for risks to availability and security across all files: the total latency of
+a request, webhooks that match their own Pods, checks that a label bypasses. Some rules also need Services, workloads,
+Namespaces, CustomResourceDefinitions and RBAC; pass them as files, or set --context to read them from a cluster.
+Rules about patches and calls need requests recorded by `lockgate capture` or `lockgate serve --capture`.
+The annotation lint.lockgate.dev/ignore: W001,W004 disables rules for an object.")]
 pub struct LintArgs {
     /// File, directory to search for .yaml, .yml and .json files, or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
 
-    /// Files and directories, as -f
+    /// Same as -f
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// The cluster to read besides.
+    /// The cluster to read in addition.
     #[command(flatten)]
     live: LiveArgs,
 
@@ -95,11 +95,11 @@ pub struct LintArgs {
     #[arg(long, value_enum, default_value_t, value_name = "PROFILE")]
     profile: RiskProfile,
 
-    /// Rules of risks to leave out, as in W001,W004; repeatable
+    /// Risk rules to skip, such as W001,W004; repeatable
     #[arg(long, value_delimiter = ',', value_name = "RULE")]
     exclude: Vec<String>,
 
-    /// File with lines of `RULE` or `RULE KIND/NAME` to leave out
+    /// File with findings to ignore, one `RULE` or `RULE KIND/NAME` per line
     #[arg(long, value_name = "FILE")]
     ignore_file: Option<PathBuf>,
 
@@ -107,11 +107,11 @@ pub struct LintArgs {
     #[arg(long, default_value_t, hide_default_value = true, value_name = "N")]
     require: usize,
 
-    /// Change the files where a fix is safe: timeouts, selectors and match policies; comments and layout stay
+    /// Apply safe fixes to the files: timeouts, selectors and match policies; comments and layout are preserved
     #[arg(long, conflicts_with = "explain")]
     fix: bool,
 
-    /// Print what --fix would change as a diff, and write nothing
+    /// Print the changes of --fix as a diff and write nothing
     #[arg(long, requires = "fix")]
     dry_run: bool,
 
@@ -119,15 +119,15 @@ pub struct LintArgs {
     #[arg(long, requires = "fix", conflicts_with = "dry_run")]
     stdout: bool,
 
-    /// Capture of requests, for rules about calls and patches; repeatable
+    /// File of captured requests for the rules about calls and patches; repeatable
     #[arg(long, value_name = "FILE")]
     capture: Vec<PathBuf>,
 
-    /// Webhooks to send the results of captured mutations to once more, in the form of explain --hooks
+    /// File with webhooks to call again with the results of captured mutations, in the format of explain --hooks
     #[arg(long, value_name = "FILE", requires = "capture")]
     hooks: Option<PathBuf>,
 
-    /// Print what a rule is about, with examples, and exit
+    /// Print the description of a rule with examples, and exit
     #[arg(long, value_name = "RULE")]
     explain: Option<String>,
 }
@@ -135,14 +135,14 @@ pub struct LintArgs {
 /// The goal that sets the severities of risks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum RiskProfile {
-    /// Neither goal is preferred
+    /// No preference
     #[default]
     Balanced,
-    /// The cluster keeps working when webhooks do not
+    /// The cluster keeps working when webhooks fail
     Availability,
-    /// Nothing passes unchecked
+    /// No request bypasses a check
     Security,
-    /// Only what an API server would say
+    /// API validation only, no risk rules
     None,
 }
 
@@ -169,13 +169,13 @@ pub enum OutputFormat {
     Sarif,
     /// GitHub workflow commands
     Github,
-    /// JUnit XML, an object for each test case
+    /// JUnit XML with one test case per object
     Junit,
     /// A table in Markdown
     Markdown,
 }
 
-/// The severity from which findings fail the command.
+/// The lowest severity that fails the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum FailOn {
     /// Errors only
@@ -183,11 +183,11 @@ pub enum FailOn {
     /// Errors and warnings
     #[default]
     Warning,
-    /// Neither
+    /// No finding
     Never,
 }
 
-/// Lints what the arguments name.
+/// Lints files and clusters.
 ///
 /// # Errors
 ///
@@ -206,7 +206,7 @@ pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     let risks = match (args.fix, risks) {
         (true, Some(risks)) => return fixed(args, sources, expressions, &risks, printer),
         (true, None) => {
-            let message = "--fix has nothing to fix with --profile none";
+            let message = "--fix requires risk rules, which --profile none disables";
             return Err(CommandError::usage(message).into());
         }
         (false, risks) => risks,
@@ -217,7 +217,7 @@ pub fn run(args: &LintArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     finish(args, &report)
 }
 
-/// The report in the format that was asked for.
+/// The report in the selected format.
 fn rendered(args: &LintArgs, report: &Report, color: bool) -> String {
     match args.output {
         OutputFormat::Table => human::render(
@@ -240,18 +240,18 @@ fn rendered(args: &LintArgs, report: &Report, color: bool) -> String {
 fn finish(args: &LintArgs, report: &Report) -> Result<ExitCode, Stop> {
     Printer::note(&summary(report));
     if !args.capture.is_empty() && report.captured_calls == 0 {
-        Printer::note("no captured call is of a webhook among these configurations");
+        Printer::note("no captured call matches a webhook of these configurations");
     }
     let found = report.objects.len();
     if found < args.require && !report.has_unreadable() {
-        let message = format!("found {found} objects, and --require is {}", args.require);
-        let help = "check what was rendered: an empty stream has nothing to lint";
+        let message = format!("found {found} objects, expected at least {}", args.require);
+        let help = "check the rendered manifests; the input may be empty";
         return Err(CommandError::invalid_input(message).with_help(help).into());
     }
     Ok(exit_code(report, args.fail_on))
 }
 
-/// Fixes the files, or shows how they would be fixed.
+/// Fixes the files, or shows the fixes as a diff.
 fn fixed(
     args: &LintArgs,
     sources: Vec<Source>,
@@ -270,7 +270,7 @@ fn fixed(
         let message = "--fix cannot write to standard input";
         return Err(CommandError::usage(message).with_help(help).into());
     }
-    // Objects of a cluster are read only.
+    // Objects of a cluster are read-only.
     let may_fix = |source: &Source| !source.name.starts_with(CLUSTER_PREFIX);
     let found = match args.dry_run {
         true => Some(check::check(copied(&sources), expressions, Some(risks))),
@@ -279,7 +279,7 @@ fn fixed(
     let fixed = fix::fix(sources, expressions, risks, may_fix);
     for name in &fixed.left {
         Printer::note(&format!(
-            "{name}: its layout leaves no safe place for the fixes"
+            "{name}: cannot apply the fixes safely to this layout"
         ));
     }
     if args.stdout {
@@ -333,7 +333,7 @@ fn copied(sources: &[Source]) -> Vec<Source> {
         .collect()
 }
 
-/// Replaces a file as a whole, with the permissions it has. A link stays one.
+/// Replaces a file atomically, keeping its permissions. A symbolic link is preserved.
 fn replace_file(path: &Path, text: &str) -> Result<(), CommandError> {
     let failed = |error: std::io::Error| {
         CommandError::failed(format!("cannot write `{}`: {error}", path.display()))
@@ -366,10 +366,10 @@ fn explain(id: &str, printer: &mut Printer) -> Result<ExitCode, Stop> {
 fn unknown_rule(id: &str) -> CommandError {
     let ids: Vec<&str> = lockgate_lint::RULES.iter().map(|rule| rule.id).collect();
     CommandError::usage(format!("unknown rule `{id}`"))
-        .with_help(format!("the rules are {}", ids.join(", ")))
+        .with_help(format!("known rules: {}", ids.join(", ")))
 }
 
-/// The risks to look for; none when they are not asked for.
+/// The risk rules to check; `None` with `--profile none`.
 fn risks(args: &LintArgs, sources: &[Source]) -> Result<Option<Risks>, CommandError> {
     let mut suppressions = Suppressions::default();
     for rule in &args.exclude {
@@ -380,7 +380,7 @@ fn risks(args: &LintArgs, sources: &[Source]) -> Result<Option<Risks>, CommandEr
         let source = input::read(file)?;
         suppressions.read(&source.text).map_err(|(line, error)| {
             CommandError::invalid_input(format!("{}:{line}: {error}", source.name))
-                .with_help("write `RULE` or `RULE KIND/NAME` on each line, and comments after #")
+                .with_help("expected `RULE` or `RULE KIND/NAME` per line; comments start with #")
         })?;
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -398,13 +398,13 @@ fn risks(args: &LintArgs, sources: &[Source]) -> Result<Option<Risks>, CommandEr
     }))
 }
 
-/// The captured requests, and their results sent once more where webhooks are given.
+/// The captured requests, and the results of calling the webhooks of `--hooks` again.
 fn traffic(args: &LintArgs, sources: &[Source]) -> Result<Vec<Exchange>, CommandError> {
     let mut exchanges = Vec::new();
     if args.capture.is_empty() {
         return Ok(exchanges);
     }
-    // What is wrong with the manifests is said by their findings.
+    // Errors in the manifests are reported as findings.
     let mut cluster = Cluster::default();
     for source in sources {
         for manifest in manifest::read(&source.name, &source.text).unwrap_or_default() {
@@ -464,7 +464,7 @@ fn read(args: &LintArgs) -> Result<Vec<Source>, CommandError> {
     Ok(sources)
 }
 
-/// The objects of a cluster, as a file for each resource.
+/// The objects of a cluster, one source per resource.
 async fn read_cluster(live: &LiveArgs) -> Result<Vec<Source>, LiveError> {
     let live = live.connect().await?;
     let mut objects = live.objects().await?;
@@ -476,7 +476,7 @@ async fn read_cluster(live: &LiveArgs) -> Result<Vec<Source>, LiveError> {
     let mut texts: BTreeMap<String, String> = BTreeMap::new();
     for manifest in objects.manifests {
         let text = texts.entry(manifest.source).or_default();
-        // JSON is YAML; people read one member to a line when it is underlined.
+        // Pretty-printed, so that underlined fields are on their own lines.
         let shown = serde_json::to_string_pretty(&manifest.value).unwrap_or_default();
         text.push_str("---\n");
         text.push_str(&shown);

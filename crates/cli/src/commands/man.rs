@@ -19,7 +19,7 @@ pub struct ManArgs {
     directory: PathBuf,
 }
 
-/// Writes a page for each command, and prints their directory.
+/// Writes a page for each command, and prints the directory.
 ///
 /// # Errors
 ///

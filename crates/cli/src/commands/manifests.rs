@@ -17,7 +17,7 @@ use crate::manifests::markers::Reading;
 use crate::manifests::{Mistake, build, definition, source};
 use crate::output::Printer;
 
-/// The time limit of the exact diff; a coarser one is printed after it.
+/// The time limit of the exact diff; after it, a coarser diff is printed.
 const DIFF_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Arguments of `lockgate manifests`.
@@ -36,13 +36,13 @@ Exit codes: 0 printed, written or up to date, 1 a file cannot be read or written
 #[command(long_about = "\
 Generate webhook configurations from markers in source code
 
-Reads Rust and Go files. In both, `+kubebuilder:webhook:` and `+kubebuilder:webhookconfiguration:` comments
-yield what controller-gen generates from them. In Rust, `#[webhook(...)]` attributes are read as well; group,
-version and resource follow from the type when it is imported from `k8s_openapi` or derived with `#[kube(...)]` in
-the same file, and must be set in the attribute otherwise. `#[conversion(...)]` attributes and
-`+lockgate:conversion:` comments yield the `conversion` of CustomResourceDefinitions: patches for kustomize, or with
---definition the definitions with it. What an API server would reject is an error at the
-position of its marker.")]
+Reads Rust and Go files. `+kubebuilder:webhook:` and `+kubebuilder:webhookconfiguration:` comments in either language
+generate what controller-gen generates from them. Rust files may also use `#[webhook(...)]` attributes: group,
+version and resource are inferred from a type imported from `k8s_openapi` or derived with `#[kube(...)]` in
+the same file; otherwise set them in the attribute. `#[conversion(...)]` attributes and
+`+lockgate:conversion:` comments generate the `conversion` of CustomResourceDefinitions: kustomize patches, or with
+--definition the complete definitions. Manifests that an API server would reject are errors at the
+position of the marker.")]
 pub struct ManifestsArgs {
     /// File, or directory to search for .rs and .go files
     #[arg(value_name = "PATH", required = true)]
@@ -52,11 +52,11 @@ pub struct ManifestsArgs {
     #[command(flatten)]
     client_config: ClientConfigArgs,
 
-    /// CustomResourceDefinition to print with its `conversion`, instead of a patch; file or directory, repeatable
+    /// Print these CustomResourceDefinitions with their `conversion` instead of a patch; file or directory, repeatable
     #[arg(long, value_name = "PATH")]
     definition: Vec<PathBuf>,
 
-    /// Paths of the webhooks
+    /// URL paths of the webhooks
     #[arg(long, value_enum, default_value_t, value_name = "STYLE")]
     paths: PathStyle,
 
@@ -73,10 +73,10 @@ pub struct ManifestsArgs {
     output_file: Option<PathBuf>,
 }
 
-/// The address of webhooks, and the authority that signed their certificate.
+/// The address of the webhooks, and the CA of their certificate.
 #[derive(Debug, Args)]
 pub(super) struct ClientConfigArgs {
-    /// Service of the webhooks, unless a marker names one [default: system/webhook-service]
+    /// Service of the webhooks, unless a marker sets one [default: system/webhook-service]
     #[arg(long, value_name = "NS/NAME[:PORT]", conflicts_with = "url")]
     service: Option<String>,
 
@@ -84,32 +84,32 @@ pub(super) struct ClientConfigArgs {
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 
-    /// PEM file to use as caBundle
+    /// PEM file for the caBundle
     #[arg(long, value_name = "FILE", conflicts_with = "inject_ca_from")]
     ca_bundle: Option<PathBuf>,
 
-    /// cert-manager Certificate whose CA is injected as caBundle
+    /// cert-manager Certificate whose CA cert-manager injects as caBundle
     #[arg(long, value_name = "NS/NAME")]
     inject_ca_from: Option<String>,
 }
 
-/// The paths at which webhooks are reached.
+/// The URL paths of webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum PathStyle {
-    /// The path of the marker
+    /// The path in the marker
     #[default]
     Kubebuilder,
-    /// The alias of an attribute; for comments, verb and kind: /validate-pod
+    /// The alias in the attribute; for comments, verb and kind: /validate-pod
     Logical,
 }
 
 /// The format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
-    /// One document for each kind
+    /// One YAML document per kind
     #[default]
     Yaml,
-    /// A list
+    /// One JSON List
     Json,
 }
 
@@ -187,7 +187,7 @@ pub fn run(args: &ManifestsArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     }
 }
 
-/// Tells all mistakes, and stops at the last if there is one.
+/// Prints all errors, and fails with the last one.
 fn refuse(mistakes: &[Mistake]) -> Result<(), CommandError> {
     let Some((last, others)) = mistakes.split_last() else {
         return Ok(());
@@ -208,7 +208,7 @@ impl ClientConfigArgs {
         let mut options = ManifestOptions::new();
         if let Some(service) = &self.service {
             let wrong = || {
-                let error = CommandError::usage(format!("`{service}` is no Service reference"));
+                let error = CommandError::usage(format!("`{service}` is not a Service reference"));
                 error.with_help("expected NAMESPACE/NAME or NAMESPACE/NAME:PORT")
             };
             let (namespace, name) = pair(service).ok_or_else(wrong)?;
@@ -239,7 +239,7 @@ impl ClientConfigArgs {
         if let Some(certificate) = &self.inject_ca_from {
             pair(certificate).ok_or_else(|| {
                 let error =
-                    CommandError::usage(format!("`{certificate}` is no Certificate reference"));
+                    CommandError::usage(format!("`{certificate}` is not a Certificate reference"));
                 error.with_help("expected NAMESPACE/NAME")
             })?;
             options = options.inject_ca_from(certificate);

@@ -21,7 +21,7 @@ use crate::exit_code::ExitCode;
 use crate::logging::LogArgs;
 use crate::output::{Printer, table};
 
-/// The common name of the authority of `--self-signed`.
+/// The common name of the CA of `--self-signed`.
 const AUTHORITY: &str = "lockgate-plugins-ca";
 
 /// Arguments of `lockgate plugins`.
@@ -33,11 +33,11 @@ pub struct PluginsArgs {
 
 #[derive(Debug, Subcommand)]
 enum PluginsCommand {
-    /// List the plugins that can be served as webhooks
+    /// List the admission plugins that can be served as webhooks
     List(ListArgs),
-    /// Print the webhook configurations of plugins
+    /// Print the webhook configurations of admission plugins
     Manifests(ManifestsArgs),
-    /// Serve plugins as webhooks
+    /// Serve admission plugins as webhooks
     Serve(Box<ServeArgs>),
 }
 
@@ -53,22 +53,22 @@ enum ListFormat {
     /// One line per plugin
     #[default]
     Table,
-    /// With the webhooks and the permissions of each plugin
+    /// JSON with the webhooks and RBAC rules of each plugin
     Json,
 }
 
-/// Which plugins.
+/// The selected plugins.
 #[derive(Debug, Args)]
 struct SelectionArgs {
-    /// Plugins, by name (see `lockgate plugins list`)
+    /// Plugins by name (see `lockgate plugins list`)
     #[arg(long, value_name = "NAMES", required = true, value_delimiter = ',')]
     plugins: Vec<String>,
 
-    /// AdmissionConfiguration file with the configuration of the plugins
+    /// AdmissionConfiguration file with the configurations of the plugins
     #[arg(long, value_name = "FILE")]
     admission_control_config_file: Option<PathBuf>,
 
-    /// Namespaces whose objects the webhooks are not called for
+    /// Namespaces to exclude from the webhooks
     #[arg(
         long,
         value_name = "NAMES",
@@ -103,13 +103,13 @@ Examples:
   lockgate plugins manifests --plugins AlwaysPullImages --url https://localhost:9443 \\
     --ca-bundle ca.crt | kubectl apply -f -
 
-The address is printed to standard output when the server is ready. Stops on SIGTERM and SIGINT after
+Prints the address to standard output when the server is ready. Stops on SIGTERM and SIGINT after
 answering what it has received.")]
 struct ServeArgs {
     #[command(flatten)]
     selection: SelectionArgs,
 
-    /// Kubeconfig of the cluster to read objects from; in a pod, its service account if omitted
+    /// Kubeconfig of the cluster to read objects from [default: in a Pod, its service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -121,7 +121,7 @@ struct ServeArgs {
     #[arg(long, value_name = "PORT", default_value_t = 9443)]
     secure_port: u16,
 
-    /// Directory with tls.crt and tls.key; both are reloaded when they change
+    /// Directory with tls.crt and tls.key, which are reloaded when they change
     #[arg(
         long,
         value_name = "DIR",
@@ -130,7 +130,7 @@ struct ServeArgs {
     )]
     cert_dir: Option<PathBuf>,
 
-    /// Generate a certificate for these DNS names and IP addresses, valid until the process ends
+    /// Generate a certificate for these DNS names and IP addresses, with a new CA per process
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "ca_out")]
     self_signed: Vec<String>,
 
@@ -138,7 +138,7 @@ struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "self_signed")]
     ca_out: Option<PathBuf>,
 
-    /// Require client certificates that this CA signed
+    /// Require client certificates signed by this CA
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
 
@@ -154,7 +154,7 @@ struct ServeArgs {
     log: LogArgs,
 }
 
-/// Runs one of the commands about plugins.
+/// Runs a plugins subcommand.
 ///
 /// # Errors
 ///
@@ -263,7 +263,7 @@ fn list(args: &ListArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     Ok(ExitCode::Done)
 }
 
-/// A plugin with the webhooks and the rules of RBAC that it needs, which the chart is made from.
+/// A plugin with the webhooks and RBAC rules that it needs, from which the chart is generated.
 fn described(offer: &Offer) -> Result<Value, CommandError> {
     let reads: Vec<Value> = offer
         .reads
@@ -285,7 +285,7 @@ fn described(offer: &Offer) -> Result<Value, CommandError> {
         let found = values.into_iter().find(|value| value["kind"] == kind);
         let mut webhooks = found.map_or_else(|| json!([]), |mut found| found["webhooks"].take());
         for webhook in webhooks.as_array_mut().into_iter().flatten() {
-            // The chart sets the rest of the address.
+            // The chart sets the rest of clientConfig.
             let path = webhook["clientConfig"]["service"]["path"].take();
             webhook["clientConfig"] = json!({"service": {"path": path}});
         }
@@ -338,7 +338,7 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         .await
         .map_err(|error| failed("cannot serve", &error))?;
     let address = running.address();
-    // Whoever reads the address may stop it from then on.
+    // The reader of the address may stop the process from here on.
     let terminated = running.until_terminated();
     tracing::info!(
         %address,

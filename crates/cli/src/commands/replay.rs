@@ -28,36 +28,36 @@ Exit codes: 0 nothing changes, 1 a file cannot be read, 2 usage, 3 something cha
 #[command(long_about = "\
 Replay captured requests and show what would change
 
-Runs each request of a capture through other webhook configurations and policies (-f, or a live cluster), or through one
-webhook (--webhook), and compares decisions, messages, objects and warnings with what the capture has, or with
-those of --baseline. Webhooks of configurations answer as the capture has it. With --kube-version, files that a
-server of that version refuses are errors, and requests for resources that it does not serve are shown.")]
+Runs each captured request through other webhook configurations and policies (-f, or a live cluster), or through one
+webhook (--webhook). Compares decisions, messages, objects and warnings with the capture, or with the results of
+--baseline. Webhooks in configurations return their captured responses. With --kube-version, files that a server of
+that version rejects are errors, and requests for resources that it does not serve are reported.")]
 pub struct ReplayArgs {
-    /// Capture: a file of `serve --capture` or `lockgate capture`, or AdmissionReviews in JSON lines
+    /// Capture file of `lockgate serve --capture` or `lockgate capture`, or AdmissionReviews as JSON lines
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
 
-    /// Configurations and policies to replay on.
+    /// The configurations and policies to replay with.
     #[command(flatten)]
     cluster: ClusterArgs,
 
-    /// Compare with the outcomes of these manifests instead of those of the capture; repeatable
+    /// Compare with the outcomes of these manifests instead of the captured outcomes; repeatable
     #[arg(long, value_name = "FILE|DIR", conflicts_with = "webhook")]
     baseline: Vec<PathBuf>,
 
-    /// Leave webhooks out: replay policies only
+    /// Replay policies only, without webhooks
     #[arg(long, conflicts_with = "webhook")]
     policies: bool,
 
-    /// URL of a webhook to replay on
+    /// URL of a webhook to send the requests to
     #[arg(long, value_name = "URL", conflicts_with_all = ["filename", "context", "kubeconfig"])]
     webhook: Option<String>,
 
-    /// File with the CA certificates of the webhook
+    /// CA bundle that verifies the webhook
     #[arg(long, value_name = "FILE", requires = "webhook")]
     ca_file: Option<PathBuf>,
 
-    /// Name of the webhook in the capture, whose answers are compared
+    /// Name of the captured webhook whose responses to compare with
     #[arg(
         long,
         value_name = "NAME",
@@ -66,11 +66,11 @@ pub struct ReplayArgs {
     )]
     name: String,
 
-    /// Time limit of a call in seconds
+    /// Timeout of a call in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "webhook", value_parser = clap::value_parser!(u8).range(1..=30))]
     timeout: u8,
 
-    /// Requests to replay at a time
+    /// Number of requests to replay in parallel
     #[arg(short, long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
 
@@ -89,7 +89,7 @@ pub enum Format {
     Json,
 }
 
-/// Replays what the arguments name.
+/// Replays captured requests.
 ///
 /// # Errors
 ///
@@ -102,7 +102,7 @@ async fn replay(args: &ReplayArgs, printer: &mut Printer) -> Result<ExitCode, St
     let source = input::read(&args.file).map_err(CommandError::from)?;
     let capture = capture::read(&source.name, &source.text).map_err(|error| {
         CommandError::invalid_input(error.to_string()).with_help(
-            "pass a file of `lockgate serve --capture`, `lockgate capture`, or AdmissionReviews in JSON lines",
+            "pass a file of `lockgate serve --capture` or `lockgate capture`, or AdmissionReviews as JSON lines",
         )
     })?;
     let replay = prepare(args, &capture).await?;
@@ -132,7 +132,7 @@ async fn prepare(args: &ReplayArgs, capture: &Capture) -> Result<Replay, Command
         });
     }
     let mut cluster = args.cluster.load().await.map_err(|error| match error {
-        LoadError::Nothing => CommandError::usage("nothing to replay on")
+        LoadError::Nothing => CommandError::usage("no manifests, cluster or webhook given")
             .with_help("pass -f with configurations and policies, --context, or --webhook URL"),
         other => other.into(),
     })?;

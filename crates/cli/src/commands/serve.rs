@@ -74,14 +74,15 @@ pub struct ServeArgs {
     /// Port to listen on; 0 picks a free one
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     secure_port: u16,
-    /// Address of the server in the endpoints of the Service kubernetes [default: with --etcd-servers, the one
-    /// that others reach]
+    /// IP address to advertise in the endpoints of the Service kubernetes [default: with --etcd-servers, the address of
+    /// the outgoing interface]
     #[arg(long, value_name = "IP")]
     advertise_address: Option<IpAddr>,
-    /// Directory for stored objects; created if missing, locked by one server [default: in memory]
+    /// Directory to store objects in; created if missing, used by one server at a time [default: in memory]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// URLs of etcd members, of which servers may share one cluster [default: objects in memory]
+    /// etcd servers to connect to, comma separated; several API servers may share one etcd cluster [default: objects
+    /// in memory]
     #[arg(
         long,
         value_delimiter = ',',
@@ -92,10 +93,10 @@ pub struct ServeArgs {
     etcd_servers: Vec<String>,
     #[command(flatten)]
     etcd: EtcdArgs,
-    /// Interval of compaction; 0 leaves it to others
+    /// Interval of etcd compaction requests; 0 disables them
     #[arg(long, default_value = "5m", value_parser = parse_interval, value_name = "DURATION", help_heading = "Etcd")]
     etcd_compaction_interval: Duration,
-    /// How new the objects are that writes are decided by, where other servers change them
+    /// Consistency of the objects that admission and authorization read when several servers share etcd
     #[arg(
         long,
         value_enum,
@@ -104,17 +105,17 @@ pub struct ServeArgs {
         help_heading = "Etcd"
     )]
     admission_consistency: Consistency,
-    /// Directory for the server's certificates and keys; generated if missing [default: in memory, `certs`
+    /// Directory for the server's certificates and keys, generated if missing [default: in memory, `certs`
     /// in --data-dir, or in etcd]
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
-    /// Serving certificate, with its intermediates [default: issued by the CA of the server]
+    /// Serving certificate, followed by its intermediates [default: issued by the server's CA]
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
-    /// Key of --tls-cert-file
+    /// Private key of --tls-cert-file
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Further names and addresses in the serving certificate that is issued
+    /// Additional DNS names and IP addresses for the generated serving certificate
     #[arg(
         long,
         value_delimiter = ',',
@@ -122,13 +123,13 @@ pub struct ServeArgs {
         conflicts_with = "tls_cert_file"
     )]
     tls_san: Vec<String>,
-    /// CA bundle for client certificates
+    /// CA bundle that verifies client certificates
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// CA bundle for proxies in front of the server, whose X-Remote-* headers name users
+    /// CA bundle that verifies the client certificates of authenticating proxies, before X-Remote-* headers are trusted
     #[arg(long, value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names of their certificates [default: all of the CA]
+    /// Allowed common names of proxy client certificates [default: any that the CA signed]
     #[arg(
         long,
         value_delimiter = ',',
@@ -136,7 +137,7 @@ pub struct ServeArgs {
         requires = "requestheader_client_ca_file"
     )]
     requestheader_allowed_names: Vec<String>,
-    /// Headers with the name of the user
+    /// Request headers to inspect for user names
     #[arg(
         long,
         value_delimiter = ',',
@@ -144,7 +145,7 @@ pub struct ServeArgs {
         value_name = "NAMES"
     )]
     requestheader_username_headers: Vec<String>,
-    /// Headers with its uid
+    /// Request headers to inspect for user uids
     #[arg(
         long,
         value_delimiter = ',',
@@ -152,7 +153,7 @@ pub struct ServeArgs {
         value_name = "NAMES"
     )]
     requestheader_uid_headers: Vec<String>,
-    /// Headers with its groups
+    /// Request headers to inspect for groups
     #[arg(
         long,
         value_delimiter = ',',
@@ -160,7 +161,7 @@ pub struct ServeArgs {
         value_name = "NAMES"
     )]
     requestheader_group_headers: Vec<String>,
-    /// Prefixes of headers with extra values
+    /// Request header prefixes to inspect for extra values
     #[arg(
         long,
         value_delimiter = ',',
@@ -168,10 +169,10 @@ pub struct ServeArgs {
         value_name = "PREFIXES"
     )]
     requestheader_extra_headers_prefix: Vec<String>,
-    /// Client certificate for aggregated API servers [default: generated, with a CA of its own]
+    /// Client certificate for requests to aggregated API servers [default: generated, signed by a separate CA]
     #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
     proxy_client_cert_file: Option<PathBuf>,
-    /// Its key
+    /// Private key of --proxy-client-cert-file
     #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
     proxy_client_key_file: Option<PathBuf>,
     /// Static bearer tokens, one `token,user,uid,"group1,group2"` per line
@@ -191,19 +192,19 @@ pub struct ServeArgs {
         ignore_case = true
     )]
     authorization_mode: Authorization,
-    /// Audit policy [default: every request at level Metadata]
+    /// Audit policy file [default: every request at level Metadata]
     #[arg(long, value_name = "FILE", requires = "audit_log_path")]
     audit_policy_file: Option<PathBuf>,
-    /// File for audit events as JSON lines; - is standard output
+    /// Write audit events to this file as JSON lines; - is standard output
     #[arg(long, value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
-    /// AdmissionConfiguration: webhook credentials, static manifests, plugin configuration
+    /// AdmissionConfiguration file: webhook credentials, static manifests, plugin configuration
     #[arg(long, value_name = "FILE")]
     admission_control_config_file: Option<PathBuf>,
-    /// Kubernetes version to stand in for, from 1.33 to 1.37: its kinds, feature gates and CEL libraries
+    /// Kubernetes version to emulate, from 1.33 to 1.37: its kinds, feature gates and CEL libraries
     #[arg(long, value_name = "VERSION", default_value_t)]
     kube_version: KubeVersion,
-    /// Feature gates to set: NAME=true,NAME=false
+    /// Feature gates as NAME=true or NAME=false pairs
     #[arg(long, value_delimiter = ',', value_name = "GATES")]
     feature_gates: Vec<Gate>,
     /// Handling of redirects from webhooks
@@ -212,22 +213,22 @@ pub struct ServeArgs {
     /// Allow plain HTTP for webhooks on `localhost` and loopback addresses
     #[arg(long, value_enum, value_name = "WHERE")]
     allow_http_webhooks: Option<HttpWebhooks>,
-    /// Admission plugins to enable besides the defaults (see below)
+    /// Admission plugins to enable in addition to the defaults (see below)
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     enable_admission_plugins: Vec<String>,
     /// Admission plugins to disable
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     disable_admission_plugins: Vec<String>,
-    /// Exactly these admission plugins; deprecated
+    /// Admission plugins to run instead of the defaults; deprecated
     #[arg(long, value_delimiter = ',', value_name = "NAMES", hide = true)]
     admission_control: Option<Vec<String>>,
-    /// Toleration of nodes that are not ready, for Pods that have none
+    /// tolerationSeconds of the not-ready:NoExecute toleration added to Pods without one
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     default_not_ready_toleration_seconds: i64,
-    /// Toleration of nodes that are not reachable, for Pods that have none
+    /// tolerationSeconds of the unreachable:NoExecute toleration added to Pods without one
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     default_unreachable_toleration_seconds: i64,
-    /// Controllers to run; -NAME disables one, * is all [default: *]
+    /// Controllers to run; -NAME disables one, * enables all [default: *]
     #[arg(
         long,
         value_delimiter = ',',
@@ -235,58 +236,58 @@ pub struct ServeArgs {
         allow_hyphen_values = true
     )]
     controllers: Vec<Controller>,
-    /// Simulate parts of a cluster that kube-apiserver does not have: `workloads` runs the workload
-    /// controllers and a node whose Pods become ready
+    /// Cluster components to simulate: `workloads` runs the workload controllers, a scheduler and nodes whose
+    /// Pods become ready
     #[arg(long, value_delimiter = ',', value_name = "PARTS")]
     simulate: Vec<Part>,
-    /// Name of the simulated node; of several, they are numbered from 0
+    /// Name of the simulated node; several nodes are numbered from 0
     #[arg(long, default_value = "lockgate-node", value_name = "NAME")]
     simulate_node_name: String,
-    /// Simulated nodes
+    /// Number of simulated nodes
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     simulate_nodes: u16,
-    /// Time from scheduled to running of simulated Pods, and of each init container
+    /// Time until a scheduled simulated Pod runs, and run time of each init container
     #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
     simulate_start_after: Duration,
-    /// Time from running to ready of simulated Pods with readiness probes
+    /// Time until a running simulated Pod with readiness probes is ready
     #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
     simulate_ready_after: Duration,
-    /// Time that the containers of simulated Pods run whose restart policy is not Always
+    /// Run time of containers of simulated Pods whose restart policy is not Always
     #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
     simulate_complete_after: Duration,
-    /// Time that simulated Pods take to stop
+    /// Time until a deleted simulated Pod stops
     #[arg(long, default_value = "100ms", value_parser = parse_duration, value_name = "DURATION")]
     simulate_stop_after: Duration,
-    /// Serve requests by FlowSchemas and PriorityLevelConfigurations
+    /// Queue requests according to FlowSchemas and PriorityLevelConfigurations
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     enable_priority_and_fairness: bool,
-    /// Read-only requests in flight; 0 for no limit. Priority levels share this and the next
+    /// Maximum number of non-mutating requests in flight; 0 for no limit. Priority levels share the sum of both limits
     #[arg(long, default_value_t = 400, value_name = "COUNT")]
     max_requests_inflight: usize,
-    /// Mutating requests in flight; 0 for no limit
+    /// Maximum number of mutating requests in flight; 0 for no limit
     #[arg(long, default_value_t = 200, value_name = "COUNT")]
     max_mutating_requests_inflight: usize,
-    /// Connections at a time [default: half of the open files that the process may have, at most 8192]
+    /// Maximum number of open connections [default: half of the open file limit, at most 8192]
     #[arg(long, value_name = "COUNT")]
     max_connections: Option<NonZeroUsize>,
-    /// Timeout of a request
+    /// Timeout of requests
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "DURATION")]
     request_timeout: Duration,
-    /// Time to serve on after SIGTERM, while /readyz fails and clients go elsewhere
+    /// Time to keep serving after SIGTERM while /readyz fails, so that load balancers remove the server
     #[arg(long, default_value = "0", value_parser = parse_interval, value_name = "DURATION")]
     shutdown_delay_duration: Duration,
-    /// Route a Service to a local address: NS/NAME[:PORT]=HOST:PORT; * in NS or NAME is any text
+    /// Route a Service to a local address: NS/NAME[:PORT]=HOST:PORT; * in NS or NAME matches any text; repeatable
     #[arg(long, value_name = "MAPPING")]
     map_service: Vec<Mapping>,
-    /// Manifests to apply at start: a file, a directory, or - for standard input
+    /// Manifests to apply at startup: a file, a directory, or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR")]
     filename: Vec<PathBuf>,
-    /// Capture requests into this file for `lockgate replay`; contents of Secrets are left out
+    /// Capture requests into this file for `lockgate replay`; the contents of Secrets are redacted
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
 
-    /// Serve a web console that shows how requests pass admission [default: 127.0.0.1:6480]; HTTPS on
-    /// addresses other than loopback
+    /// Serve a web console with the admission trace of each request [default: 127.0.0.1:6480]; HTTPS on
+    /// non-loopback addresses
     #[arg(
         long,
         value_name = "IP:PORT",
@@ -309,20 +310,20 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Service accounts")]
 struct ServiceAccountArgs {
-    /// Issuer of service account tokens; further ones are accepted. OpenID discovery needs an https URL
+    /// Issuer of service account tokens; repeat to accept tokens of further issuers. OpenID discovery needs an https URL
     /// [default: https://kubernetes.default.svc.cluster.local]
     #[arg(long, value_name = "URL")]
     service_account_issuer: Vec<String>,
-    /// URI of the key set in /.well-known/openid-configuration [default: /openid/v1/jwks of this server]
+    /// JWKS URI to serve in /.well-known/openid-configuration [default: /openid/v1/jwks of this server]
     #[arg(long, value_name = "URL")]
     service_account_jwks_uri: Option<String>,
-    /// Key that signs service account tokens [default: `sa.key` in --cert-dir, or generated]
+    /// Private key that signs service account tokens [default: `sa.key` in --cert-dir, or generated]
     #[arg(long, value_name = "FILE")]
     service_account_signing_key_file: Option<PathBuf>,
     /// Public or private keys that verify service account tokens [default: the signing key]
     #[arg(long, value_name = "FILE")]
     service_account_key_file: Vec<PathBuf>,
-    /// Audiences of the server [default: the issuers]
+    /// Accepted audiences of service account tokens [default: the issuers]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     api_audiences: Vec<String>,
 }
@@ -343,10 +344,10 @@ impl ServiceAccountArgs {
     }
 }
 
-/// A part of a cluster that can be simulated.
+/// A cluster component that can be simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Workload controllers, a scheduler and the kubelet of a node
+    /// Workload controllers, a scheduler and the kubelets of the nodes
     Workloads,
 }
 
@@ -396,8 +397,8 @@ impl FromStr for Controller {
     }
 }
 
-/// The controllers to run. Those that are not named follow `*`; without it they run when others are
-/// only disabled.
+/// The controllers to run. A controller without an entry follows `*`; without `*` it runs if all entries
+/// disable controllers.
 fn controllers(told: &[Controller]) -> Controllers {
     let star = told.iter().rev().find(|Controller(name, _)| name == "*");
     let rest = star.map_or_else(|| told.iter().all(|named| !named.1), |star| star.1);
@@ -411,26 +412,26 @@ fn controllers(told: &[Controller]) -> Controllers {
 /// Handling of redirects from webhooks.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum RedirectsArg {
-    /// A redirect is a failed call
+    /// Fail the call
     #[default]
     Refuse,
     /// Follow redirects, as kube-apiserver does
     Follow,
 }
 
-/// Where webhooks may be called over plain HTTP.
+/// The addresses at which webhooks may be called over plain HTTP.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum HttpWebhooks {
     /// `localhost`, 127.0.0.0/8 and ::1
     Localhost,
 }
 
-/// How new the objects are that writes are decided by.
+/// The consistency of the objects that admission and authorization read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Consistency {
-    /// As new as a watch has brought them, within milliseconds; as kube-apiserver does
+    /// Read from a watch cache, up to milliseconds behind etcd, as kube-apiserver does
     Eventual,
-    /// All that were acknowledged before, on any server; a round trip to etcd for every write
+    /// Include every write acknowledged by any server; costs a round trip to etcd per write
     Linearizable,
 }
 
@@ -441,10 +442,10 @@ enum Authorization {
     #[default]
     #[value(name = "RBAC")]
     Rbac,
-    /// The same, and nodes may read what their Pods need
+    /// RBAC, and nodes may read the objects their Pods reference
     #[value(name = "Node,RBAC")]
     NodeAndRbac,
-    /// Every request is allowed
+    /// Allow every request
     #[value(name = "AlwaysAllow")]
     AlwaysAllow,
 }
@@ -515,17 +516,17 @@ impl FromStr for Mapping {
     }
 }
 
-/// The flags that switch plugins.
+/// The flags that enable and disable plugins.
 #[derive(Debug)]
 pub(super) struct PluginSwitches<'f> {
     pub(super) enable: &'f [String],
     pub(super) disable: &'f [String],
-    /// Those of the old flag, which names all.
+    /// The complete list of `--admission-control`.
     pub(super) exactly: Option<&'f [String]>,
 }
 
 impl PluginSwitches<'_> {
-    /// Checks what the old flag for plugins says.
+    /// Validates the deprecated `--admission-control`.
     ///
     /// UPSTREAM: kubernetes pkg/kubeapiserver/options/admission.go
     pub(super) fn check(&self) -> Result<(), CommandError> {
@@ -564,7 +565,7 @@ impl PluginSwitches<'_> {
 }
 
 impl ServeArgs {
-    /// Keeps what the flags were parsed from.
+    /// Keeps the raw flag values.
     pub(crate) fn tell_flags(&mut self, command: &clap::Command, matches: &clap::ArgMatches) {
         for argument in command.get_arguments() {
             let Some(name) = argument.get_long() else {
@@ -586,7 +587,7 @@ impl ServeArgs {
         }
     }
 
-    /// The file for the admin kubeconfig, if one was named.
+    /// The file for the admin kubeconfig, if set.
     pub(super) fn kubeconfig_out(&self) -> Option<&Path> {
         self.kubeconfig_out.as_deref()
     }
@@ -603,7 +604,7 @@ impl ServeArgs {
         self.simulate.contains(&Part::Workloads).then_some(settings)
     }
 
-    /// The etcd to keep objects in, if there is one.
+    /// The etcd cluster to store objects in, if set.
     fn etcd(&self) -> Result<Option<EtcdOptions>, CommandError> {
         if self.etcd_servers.is_empty() {
             return Ok(None);
@@ -612,23 +613,22 @@ impl ServeArgs {
         self.etcd.options(&self.etcd_servers, interval).map(Some)
     }
 
-    /// Refuses more connections than there are descriptors for: those beyond could not be accepted, and no idle
-    /// one would make room for them.
+    /// Rejects a connection limit above the open file limit: connections beyond the latter could not be accepted, and
+    /// no idle connection would be closed for them.
     fn check_connections(&self) -> Result<(), CommandError> {
         match (self.max_connections, ConnectionLimits::open_files()) {
             (Some(most), Some(files)) if most.get() >= files => {
-                let message = format!(
-                    "--max-connections {most} needs more open files than the {files} that the process may have"
-                );
+                let message =
+                    format!("--max-connections {most} exceeds the open file limit of {files}");
                 Err(CommandError::usage(message).with_help(
-                    "raise the limit with `ulimit -n`, to twice as many, or ask for fewer",
+                    "raise the limit with `ulimit -n` to twice the connections, or lower --max-connections",
                 ))
             }
             _ => Ok(()),
         }
     }
 
-    /// Refuses gates that the version does not have.
+    /// Rejects feature gates that the version does not have.
     fn check_gates(&self) -> Result<(), CommandError> {
         let version = self.kube_version;
         for Gate(name, _) in &self.feature_gates {
@@ -652,7 +652,7 @@ impl ServeArgs {
         Settings {
             bind_address: self.bind_address,
             secure_port: self.secure_port,
-            // Kubeconfigs and tokens last as long as what they are for.
+            // Kubeconfigs and tokens stay valid as long as the stored objects.
             cert_dir: self
                 .cert_dir
                 .clone()
@@ -722,7 +722,7 @@ impl ServeArgs {
     }
 }
 
-/// The value of a flag with the user and the password of each URL in it replaced by a word.
+/// The value of a flag with the credentials in its URLs redacted.
 pub(super) fn without_credentials(value: &str) -> String {
     let told = value.split(',').map(|part| {
         let Some((scheme, rest)) = part.split_once("://") else {
@@ -740,7 +740,7 @@ pub(super) fn without_credentials(value: &str) -> String {
     told.collect::<Vec<_>>().join(",")
 }
 
-/// A certificate and its key, where both are named.
+/// A certificate and its key, if both are set.
 fn files(certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> Option<ServingFiles> {
     Some(ServingFiles {
         certificate: certificate.clone()?,
@@ -757,11 +757,11 @@ pub fn run(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     super::run_async(serve(args, printer))
 }
 
-/// A server that was started as its flags say.
+/// A started server.
 #[derive(Debug)]
 pub(super) struct Launched {
     pub(super) running: Running,
-    /// The store, where it is on disk.
+    /// The store, if it is on disk.
     pub(super) disk: Option<DiskStore>,
     pub(super) console: Option<Console>,
     started: Instant,
@@ -818,7 +818,7 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
     if let Some(simulated) = args.simulated_workloads() {
         let (count, name) = (simulated.nodes, &simulated.node_name);
         Printer::note(&format!(
-            "simulated: workloads on {count} x {name}; Pods become ready, and no container runs"
+            "simulated: workloads on {count} x {name}; Pods become ready, but no container runs"
         ));
     }
     apply_all(&running, &sources).await?;
@@ -833,14 +833,14 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
     })
 }
 
-/// Captures every run through admission.
+/// Captures every request that passes admission.
 fn capture_observer(path: &Path) -> Result<Observer, CommandError> {
     let file = CaptureFile::create(path, "serve")?;
     let observe = move |admission: &Admission| {
         if let Some(record) = Record::of(admission, now())
             && let Err(error) = file.write(&record)
         {
-            tracing::error!(%error, "cannot capture");
+            tracing::error!(%error, "capture failed");
         }
     };
     Ok(Observer::new(observe).recording_objects())
@@ -877,7 +877,7 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     let code = tokio::select! {
         code = &mut told_to_stop => code,
         failure = failed => {
-            // Reads continue, which is worth more than an exit code.
+            // Reads keep working, which is worth more than an exit code.
             Printer::note(&format!("{failure}"));
             told_to_stop.await
         }
@@ -892,7 +892,7 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     Ok(code)
 }
 
-/// Waits for SIGINT or SIGTERM, which are caught from now on.
+/// Installs handlers for SIGINT and SIGTERM, and returns a future that waits for one.
 pub(super) fn told_to_stop() -> Result<impl Future<Output = ExitCode>, CommandError> {
     let signals = (
         signal(SignalKind::interrupt()),
@@ -909,7 +909,7 @@ pub(super) fn told_to_stop() -> Result<impl Future<Output = ExitCode>, CommandEr
     })
 }
 
-/// Starts logging as the flags and the environment say.
+/// Starts logging according to the flags and the environment.
 pub(super) fn start_logging(logging: &LogArgs) -> Result<(), CommandError> {
     logging.start().map_err(|error| {
         CommandError::usage(error.to_string())
@@ -930,7 +930,7 @@ pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<Source>, CommandError> {
 pub(super) async fn apply_all(running: &Running, sources: &[Source]) -> Result<(), CommandError> {
     for source in sources {
         let applied = running.apply(&source.text).await.map_err(|error| {
-            CommandError::invalid_input(format!("`{}` was not applied: {error}", source.name))
+            CommandError::invalid_input(format!("cannot apply `{}`: {error}", source.name))
         })?;
         for warning in &applied.warnings {
             Printer::note(&format!("Warning: {warning}"));
@@ -951,7 +951,7 @@ pub(super) fn write_kubeconfig(running: &Running, path: &Path) -> Result<(), Com
     })
 }
 
-/// The certificates of the first server on a cluster, whichever that is.
+/// The certificates that all servers on an etcd cluster share; the first server stores them.
 async fn agree_on_certificates(store: &EtcdStore) -> Result<SharedCertificates, CommandError> {
     let made =
         SharedCertificates::make().map_err(|error| CommandError::failed(error.to_string()))?;
@@ -961,13 +961,13 @@ async fn agree_on_certificates(store: &EtcdStore) -> Result<SharedCertificates, 
     let agreed = agreed.map_err(|error| CommandError::failed(error.to_string()))?;
     serde_json::from_slice(&agreed).map_err(|error| {
         CommandError::failed(format!(
-            "cannot read the certificates that are kept in etcd: {error}"
+            "cannot read the certificates stored in etcd: {error}"
         ))
-        .with_help("set --cert-dir to a directory with the same files for every server")
+        .with_help("set --cert-dir to a directory with the same files on every server")
     })
 }
 
-/// Adds advice to the error of a server that does not start.
+/// Adds advice to a start error.
 pub(super) fn explain(error: StartError) -> CommandError {
     let failed = CommandError::failed(error.to_string());
     match error {

@@ -1,4 +1,4 @@
-//! `lockgate snapshot`: backups of everything that is stored.
+//! `lockgate snapshot`: backups of all stored objects.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,17 +16,17 @@ use crate::exit_code::ExitCode;
 use crate::live::LiveArgs;
 use crate::output::{Printer, table};
 
-/// The path at which servers give snapshots.
+/// The path at which servers serve snapshots.
 const PATH: &str = "/lockgate/snapshot";
-/// The size of the pieces that are written of a store that is read here.
+/// The chunk size for snapshots of a store opened by this process.
 const PIECE: usize = 1 << 20;
 
-/// Save, verify and restore backups of everything that is stored
+/// Save, verify and restore backups of all stored objects
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A snapshot holds all objects at one resourceVersion, Secrets in clear text: keep it as safe as those. Servers give
-snapshots while they serve, to users who may `get` the non-resource URL /lockgate/snapshot: those in
-system:masters, and those with a role that says so.
+A snapshot contains all objects at one resourceVersion, Secrets in clear text: protect it like the Secrets. A running
+server gives a snapshot to users who are allowed to `get` the non-resource URL /lockgate/snapshot: members of
+system:masters, and users with an RBAC rule for it.
 
 Examples:
   lockgate snapshot save --kubeconfig lockgate.kubeconfig backup.snapshot
@@ -41,7 +41,7 @@ pub struct SnapshotArgs {
 enum SnapshotCommand {
     /// Save a snapshot of a server, a data directory or an etcd cluster
     Save(Box<SaveArgs>),
-    /// Verify a snapshot, and count what is in it
+    /// Verify a snapshot and count its objects
     Verify(VerifyArgs),
     /// Restore a snapshot to a data directory or an etcd cluster
     Restore(Box<RestoreArgs>),
@@ -53,7 +53,7 @@ struct SaveArgs {
     file: PathBuf,
     #[command(flatten)]
     server: LiveArgs,
-    /// Data directory of a server that is stopped
+    /// Data directory of a stopped server
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
     data_dir: Option<PathBuf>,
     /// URLs of etcd members
@@ -65,7 +65,7 @@ struct SaveArgs {
         help_heading = "Etcd"
     )]
     etcd_servers: Vec<String>,
-    /// Replace the file if it is there
+    /// Overwrite an existing file
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
@@ -74,21 +74,20 @@ struct SaveArgs {
 
 #[derive(Debug, Args)]
 struct VerifyArgs {
-    /// The snapshot
+    /// Snapshot file
     file: PathBuf,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Stop the servers first. Clients that have seen something newer than the snapshot are told to list again: the
-restored store begins --bump-revision resourceVersions later. It must be more than were written since the
-snapshot.
+Stop the servers first. The restored store starts --bump-revision resourceVersions after the snapshot, so that clients
+that saw newer objects relist. Set it above the number of writes since the snapshot.
 
 Examples:
   lockgate snapshot restore backup.snapshot --data-dir /var/lib/lockgate
   lockgate snapshot restore backup.snapshot --etcd-servers http://127.0.0.1:2379 --bump-revision 10000")]
 struct RestoreArgs {
-    /// The snapshot
+    /// Snapshot file
     file: PathBuf,
     /// Data directory to restore to
     #[arg(long, value_name = "DIR", required_unless_present = "etcd_servers")]
@@ -102,10 +101,10 @@ struct RestoreArgs {
         help_heading = "Etcd"
     )]
     etcd_servers: Vec<String>,
-    /// Replace the objects that are there
+    /// Replace existing objects
     #[arg(long)]
     overwrite: bool,
-    /// ResourceVersions to skip; in etcd each takes a write [default: 1000000, in etcd 10000]
+    /// Number of resourceVersions to skip; in etcd each takes a write [default: 1000000, in etcd 10000]
     #[arg(long, value_name = "COUNT")]
     bump_revision: Option<u64>,
     #[command(flatten)]
@@ -128,7 +127,7 @@ pub fn run(args: &SnapshotArgs, printer: &mut Printer) -> Result<ExitCode, Stop>
 async fn save(args: &SaveArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     let path = &args.file;
     if !args.overwrite && path.exists() {
-        let message = format!("`{}` is there already", path.display());
+        let message = format!("`{}` already exists", path.display());
         let help = "set --overwrite to replace it";
         return Err(CommandError::failed(message).with_help(help).into());
     }
@@ -144,7 +143,7 @@ async fn save(args: &SaveArgs, printer: &mut Printer) -> Result<ExitCode, Stop> 
         }
         None => download(&args.server, &mut file, &unwritable).await?,
     }
-    // As it is on the disk.
+    // As stored on disk.
     file.file().rewind().map_err(unwritable)?;
     let reader = SnapshotReader::open(BufReader::new(file.file()));
     let found = reader
@@ -166,7 +165,7 @@ async fn download(
     };
     let live = server.connect().await.map_err(|error| {
         CommandError::failed(error.to_string()).with_help(
-            "name the server with --kubeconfig, or a store with --data-dir or --etcd-servers",
+            "select a server with --kubeconfig, or a store with --data-dir or --etcd-servers",
         )
     })?;
     let mut body = live.stream(PATH).await.map_err(|error| failed(&error))?;
@@ -222,7 +221,7 @@ fn unusable(path: &Path, error: &SnapshotError) -> CommandError {
     CommandError::invalid_input(format!("cannot use `{}`: {error}", path.display()))
 }
 
-/// The contents of a snapshot that was verified.
+/// The contents of a verified snapshot.
 #[derive(Debug)]
 struct Found {
     revision: u64,
@@ -243,7 +242,7 @@ impl Found {
     }
 }
 
-/// Reads all of a snapshot.
+/// Reads and verifies a snapshot.
 fn count(mut reader: SnapshotReader<impl std::io::Read>) -> Result<Found, SnapshotError> {
     let mut found = Found {
         revision: reader.revision().0,

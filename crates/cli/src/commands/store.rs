@@ -1,4 +1,4 @@
-//! `lockgate store`: the places where objects are kept, and moving them from one to another.
+//! `lockgate store`: copies stored objects between data directories and etcd clusters.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -17,14 +17,14 @@ use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::output::{Printer, Progress};
 
-/// Writes under way at a time.
+/// Concurrent writes.
 const AT_ONCE: usize = 64;
-/// Entries listed at a time.
+/// Page size of a list.
 const PAGE: usize = 1000;
-/// Definitions, by which the kinds of custom objects are known.
+/// CustomResourceDefinitions, which name the kinds of custom objects.
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 
-/// Move stored objects from one place to another
+/// Copy stored objects between data directories and etcd clusters
 #[derive(Debug, Args)]
 pub struct StoreArgs {
     #[command(subcommand)]
@@ -40,34 +40,33 @@ enum StoreCommand {
 /// Copy all objects to another directory or etcd cluster
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Objects keep their uids, and in a directory their resourceVersions too. etcd numbers them anew, above all
-that were given before, so that clients list again. Certificates and token keys are not copied: start the
-new servers with the same --cert-dir.
+Objects keep their uids. In a data directory they also keep their resourceVersions; etcd assigns new, higher ones,
+so that clients relist. Certificates and token keys are not copied: start the new servers with the same --cert-dir.
 
-Stop the servers first, or what they write meanwhile is not copied.
+Stop the servers first: writes during the copy are not copied.
 
 Examples:
   lockgate store copy --from /var/lib/lockgate --to https://a:2379,https://b:2379 \\
     --etcd-cafile ca.crt --etcd-certfile client.crt --etcd-keyfile client.key
   lockgate store copy --from http://127.0.0.1:2379 --to /var/lib/lockgate")]
 struct CopyArgs {
-    /// A data directory, or URLs of etcd members
+    /// Data directory, or comma-separated URLs of etcd members
     #[arg(long, value_name = "DIR|URLS")]
     from: Place,
-    /// A data directory, or URLs of etcd members
+    /// Data directory, or comma-separated URLs of etcd members
     #[arg(long, value_name = "DIR|URLS")]
     to: Place,
-    /// Replace the objects that are there
+    /// Replace existing objects
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
     etcd: EtcdArgs,
 }
 
-/// How to reach etcd, and what to keep there.
+/// Flags of the etcd client.
 #[derive(Debug, Clone, Args)]
 pub(super) struct EtcdArgs {
-    /// CA bundle for the certificates of etcd
+    /// CA bundle that verifies the etcd servers
     #[arg(long, value_name = "FILE", help_heading = "Etcd")]
     etcd_cafile: Option<PathBuf>,
     /// Client certificate for etcd
@@ -94,7 +93,7 @@ pub(super) struct EtcdArgs {
         help_heading = "Etcd"
     )]
     etcd_prefix: String,
-    /// Write below --etcd-prefix though another program, such as kube-apiserver, has
+    /// Write below --etcd-prefix even if another program, such as kube-apiserver, has written there
     #[arg(long, help_heading = "Etcd")]
     etcd_adopt_prefix: bool,
 }
@@ -128,7 +127,7 @@ impl EtcdArgs {
     }
 }
 
-/// A place where objects are kept.
+/// A data directory or an etcd cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     Folder(PathBuf),
@@ -147,14 +146,14 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// Takes everything that is kept there. The store is closed when the snapshot is.
+    /// Takes a snapshot of the store. The store is closed when the snapshot is dropped.
     pub(super) async fn snapshot(&self, etcd: &EtcdArgs) -> Result<Snapshot, CommandError> {
         let failed = |error: lockgate_store::ReadError| CommandError::failed(error.to_string());
         let snapshot = match self {
             Self::Folder(folder) => {
-                // Opening makes what is not there.
+                // Opening creates a missing store.
                 if !folder.join("store.redb").is_file() {
-                    let message = format!("`{}` has no store", folder.display());
+                    let message = format!("`{}` contains no store", folder.display());
                     return Err(CommandError::failed(message));
                 }
                 let store = DiskStore::open_with(folder, store_options()).map_err(explain_open)?;
@@ -170,7 +169,7 @@ impl Place {
         Ok(with_deadlines(snapshot))
     }
 
-    /// Puts a snapshot there. Returns the revision that the store begins with.
+    /// Restores a snapshot. Returns the first revision of the store.
     pub(super) async fn fill(
         &self,
         snapshot: SnapshotReader<impl std::io::Read + Send + 'static>,
@@ -199,7 +198,7 @@ impl Place {
     }
 }
 
-/// Events expire, wherever they come from.
+/// Events expire, in either store.
 fn with_deadlines(snapshot: Snapshot) -> Snapshot {
     let now = now();
     snapshot.expiring(move |key| {
@@ -229,7 +228,7 @@ async fn fill_etcd(
     progress: &Progress,
 ) -> Result<Revision, CommandError> {
     let revision = Revision(snapshot.revision().0.saturating_add(options.bump));
-    // All of it is verified before anything is changed.
+    // The whole snapshot is verified before the first write.
     let entries = snapshot.collect::<Result<Vec<_>, _>>();
     let entries = entries.map_err(|error| CommandError::invalid_input(error.to_string()))?;
     clear(store, options.overwrite).await?;
@@ -260,7 +259,7 @@ async fn create(store: &EtcdStore, it: SnapshotEntry, now: u64) -> Result<(), Wr
     store.create(&entry.key, entry.value, ttl).await.map(|_| ())
 }
 
-/// Makes sure that nothing is there.
+/// Rejects a store that has objects.
 async fn clear(store: &EtcdStore, overwrite: bool) -> Result<(), CommandError> {
     let failed = |error: &dyn std::fmt::Display| CommandError::failed(error.to_string());
     loop {
@@ -273,10 +272,7 @@ async fn clear(store: &EtcdStore, overwrite: bool) -> Result<(), CommandError> {
             return Ok(());
         };
         if !overwrite {
-            let message = format!(
-                "there are objects in etcd already, `{}` among them",
-                first.key
-            );
+            let message = format!("etcd already has objects, for example `{}`", first.key);
             return Err(CommandError::failed(message)
                 .with_help("set --overwrite to replace them, or another --etcd-prefix"));
         }
@@ -303,7 +299,7 @@ pub fn run(args: &StoreArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 
 async fn copy(args: &CopyArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     if args.from == args.to {
-        return Err(CommandError::usage("--from and --to are the same place").into());
+        return Err(CommandError::usage("--from and --to are the same store").into());
     }
     let snapshot = args.from.snapshot(&args.etcd).await?;
     let count = snapshot.count();
@@ -320,7 +316,7 @@ async fn copy(args: &CopyArgs, printer: &mut Printer) -> Result<ExitCode, Stop> 
     Ok(ExitCode::Done)
 }
 
-/// Adds advice to the error of a directory that cannot be used.
+/// Adds advice to an error of a data directory.
 pub(super) fn explain_open(error: OpenError) -> CommandError {
     let failed = CommandError::failed(match std::error::Error::source(&error) {
         Some(cause) => format!("{error}: {cause}"),
@@ -348,20 +344,21 @@ fn explain_restore(error: RestoreError) -> CommandError {
     }
 }
 
-/// Adds advice to the error of a cluster that cannot be used.
+/// Adds advice to an error of etcd.
 pub(super) fn explain_etcd(error: EtcdError) -> CommandError {
     let failed = CommandError::failed(error.to_string());
     match error {
         EtcdError::ForeignPrefix { .. } => failed.with_help(
             "set another --etcd-prefix, or --etcd-adopt-prefix to read and write those objects",
         ),
-        EtcdError::Unavailable(_) => failed
-            .with_help("check --etcd-servers; etcd 3.5.13 or newer is needed, see docs/storage.md"),
+        EtcdError::Unavailable(_) => failed.with_help(
+            "check --etcd-servers; etcd 3.5.13 or newer is required, see docs/storage.md",
+        ),
         _ => failed,
     }
 }
 
-/// The place that flags name, if they name one.
+/// The store that the flags select, if any.
 pub(super) fn place(data_dir: Option<&Path>, etcd_servers: &[String]) -> Option<Place> {
     match (data_dir, etcd_servers) {
         (Some(folder), _) => Some(Place::Folder(folder.to_owned())),

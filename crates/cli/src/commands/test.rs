@@ -21,11 +21,11 @@ use crate::offline::make_hooks;
 use crate::output::test_report::{self, CaseReport, Report};
 use crate::output::{Printer, Progress};
 
-/// Files that are looked at, at most.
+/// The maximum number of files to inspect.
 const MAX_FILES: usize = 100_000;
-/// The time between two looks at changed files where nothing else tells of them.
+/// The polling interval for changed files without file events.
 const POLL: Duration = Duration::from_secs(1);
-/// Editors empty a file and write it then, or write several: what is read after this time is whole.
+/// The delay after a change: editors truncate and then write a file, or write several.
 const SETTLE: Duration = Duration::from_millis(150);
 
 /// Arguments of `lockgate test`.
@@ -36,23 +36,23 @@ Examples:
   lockgate test policies/ --run 'no-latest' -o junit > report.xml
   lockgate test policies/ --coverage
   lockgate test chain-test.yaml --watch
-  lockgate test . -o github                   # in a workflow, beside the changed files
+  lockgate test . -o github                   # annotate the changed files in a workflow
 
 Exit codes: 0 all cases passed, 1 a file cannot be read, 2 usage, 3 a case failed,
-4 a suite is invalid or there are fewer cases than --require.")]
+4 a suite is invalid, or fewer cases than --require were found.")]
 #[command(long_about = "\
 Test webhook configurations and policies offline
 
-Finds cases below the paths, in the layouts of kat (tests/POLICY.CASE.deny.object.yaml), kyverno (kyverno-test.yaml, its
+Finds test cases below the paths, in the layouts of kat (tests/POLICY.CASE.deny.object.yaml), kyverno (kyverno-test.yaml, its
 ValidatingAdmissionPolicies and MutatingAdmissionPolicies), gator (Suite, templates with CEL), kubescape's library
-(tests.json) and AdmissionTest files, which test whole chains of webhooks and policies. Every case runs through the
+(tests.json) and AdmissionTest files, which test chains of webhooks and policies. Every case runs through the
 admission chain of the API server in this process.")]
 pub struct TestArgs {
     /// Files and directories with tests
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
 
-    /// Run only cases whose suite and name contain this text
+    /// Run only cases whose suite/name contains this text
     #[arg(long, value_name = "TEXT")]
     run: Option<String>,
 
@@ -60,23 +60,23 @@ pub struct TestArgs {
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Format,
 
-    /// Report expressions, parts of expressions and outcomes that no case reached
+    /// Report expressions, subexpressions and outcomes that no case reached
     #[arg(long)]
     coverage: bool,
 
-    /// Kubernetes version that chains of AdmissionTest files are tested on, from 1.33 to 1.37
+    /// Kubernetes version to run AdmissionTest files on, from 1.33 to 1.37
     #[arg(long, value_name = "VERSION", default_value_t)]
     kube_version: KubeVersion,
 
-    /// Run again when a file changes
+    /// Rerun the tests when a file changes
     #[arg(long, conflicts_with = "require")]
     watch: bool,
 
-    /// Cases to run at a time; by default, one for each core
+    /// Number of cases to run in parallel [default: the number of cores]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
 
-    /// Fail if there are fewer cases than this
+    /// Fail if fewer cases than this are found
     #[arg(long, default_value_t = 1, hide_default_value = true, value_name = "N")]
     require: usize,
 
@@ -88,7 +88,7 @@ pub struct TestArgs {
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
-    /// A table, and what is not as expected
+    /// A table and the differences of failed cases
     #[default]
     Table,
     /// One JSON object
@@ -99,7 +99,7 @@ pub enum Format {
     Github,
 }
 
-/// The files of the arguments. Each is read once.
+/// The files below the paths, each read once.
 struct Disk {
     kube_version: KubeVersion,
     all: Vec<PathBuf>,
@@ -115,7 +115,7 @@ impl Disk {
                     .with_help("pass files or directories with tests")
             })?;
             if !metadata.is_dir() {
-                // A case consists of the files beside it.
+                // A case includes the files next to it.
                 let folder = path.parent().unwrap_or_else(|| Path::new("."));
                 let is_part = folder.file_name().is_some_and(|name| name == "tests");
                 if is_part {
@@ -131,8 +131,8 @@ impl Disk {
         all.sort();
         all.dedup();
         if all.len() > MAX_FILES {
-            let message = format!("more than {MAX_FILES} files to look at");
-            return Err(CommandError::usage(message).with_help("name the directories with tests"));
+            let message = format!("more than {MAX_FILES} files found");
+            return Err(CommandError::usage(message).with_help("pass the directories with tests"));
         }
         Ok(Self {
             kube_version: args.kube_version,
@@ -176,7 +176,7 @@ impl Files for Disk {
     }
 }
 
-/// Runs the tests that the arguments name.
+/// Runs the tests.
 ///
 /// # Errors
 ///
@@ -198,8 +198,8 @@ fn run_once(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     }
     let (cases, broken) = (suites.cases.len(), suites.broken.len());
     if cases < args.require && broken == 0 {
-        let message = format!("found {cases} cases, expected {} at least", args.require);
-        let help = "lockgate test --help lists the layouts that are looked for";
+        let message = format!("found {cases} cases, expected at least {}", args.require);
+        let help = "`lockgate test --help` lists the supported layouts";
         return Err(CommandError::invalid_input(message).with_help(help).into());
     }
     let outcomes = run_all(args, &suites)?;
@@ -224,7 +224,7 @@ fn run_once(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     })
 }
 
-/// Runs the cases on several threads. The outcomes are in the order of the cases.
+/// Runs the cases on several threads. Outcomes keep the order of the cases.
 fn run_all(args: &TestArgs, suites: &Suites) -> Result<Vec<Outcome>, CommandError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.map_or(cores, usize::from).min(256);
@@ -302,13 +302,13 @@ fn report(args: &TestArgs, suites: Suites, outcomes: Vec<Outcome>, elapsed: Dura
     }
 }
 
-/// Runs the tests whenever a file changes, until it is interrupted.
+/// Runs the tests whenever a file changes, until interrupted.
 fn watch(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     super::run_async(async {
         loop {
             let mut watch = FileWatch::new(folders(&args.paths));
             let watched = watch.begin().is_ok();
-            // Before the files are read: one that changes while the cases run is run again.
+            // Taken before the files are read, so that a change during the run causes another run.
             let stamp = stamp(&args.paths);
             match run_once(args, printer) {
                 Ok(_) => {}
@@ -351,7 +351,7 @@ fn folders(paths: &[PathBuf]) -> Vec<PathBuf> {
     folders
 }
 
-/// The files with their sizes and the times they were changed at. These are coarse: two changes may have the same.
+/// The files with their sizes and modification times. The times are coarse: two changes may have the same.
 fn stamp(paths: &[PathBuf]) -> Vec<(PathBuf, Option<(u64, std::time::SystemTime)>)> {
     let files = paths.iter().flat_map(|path| match path.is_dir() {
         true => below(path).unwrap_or_default(),

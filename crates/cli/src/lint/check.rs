@@ -1,4 +1,4 @@
-//! Checking sources: documents, then objects, then rules.
+//! Checks sources: documents, then objects, then risk rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,12 +31,12 @@ use super::suggest::nearest;
 use super::{LintedObject, Report};
 use crate::text::Source;
 
-/// Lists inside lists are followed this deep.
+/// The maximum nesting of lists.
 const MAX_LIST_DEPTH: usize = 8;
-/// Decoding errors of one object that are told, at most.
+/// The maximum number of reported decoding errors per object.
 const MAX_DECODE_ERRORS: usize = 20;
 
-/// The checkers of CEL expressions.
+/// The CEL environments.
 #[derive(Clone, Copy)]
 pub struct Expressions<'e> {
     /// For match conditions of webhooks.
@@ -56,13 +56,13 @@ impl std::fmt::Debug for Expressions<'_> {
 /// The risks to look for.
 #[derive(Debug, Default)]
 pub struct Risks {
-    /// The profile and what to leave out.
+    /// The profile and the excluded rules.
     pub options: lockgate_lint::Options,
     /// Captured requests.
     pub traffic: Vec<Exchange>,
 }
 
-/// Checks every source as an API server would, and for risks if options for these are given.
+/// Checks every source as an API server would, and for risks if `risks` is set.
 #[must_use]
 pub fn check(sources: Vec<Source>, expressions: Expressions<'_>, risks: Option<&Risks>) -> Report {
     let parsed: Vec<Vec<Part>> = sources.iter().map(parse).collect();
@@ -102,9 +102,9 @@ pub fn check(sources: Vec<Source>, expressions: Expressions<'_>, risks: Option<&
     report
 }
 
-/// A part of a source that was read by itself, so that a mistake in it does not hide the others.
+/// A separately parsed part of a source, so that a syntax error does not hide the other parts.
 pub(super) struct Part {
-    /// Where the part starts in the source.
+    /// The offset of the part in the source.
     base: usize,
     pub(super) documents: Result<Vec<Document>, SyntaxError>,
 }
@@ -114,7 +114,7 @@ pub(super) fn parse(source: &Source) -> Vec<Part> {
     let is_json_file = source.name.to_ascii_lowercase().ends_with(".json");
     if is_json_file || text.trim_start().starts_with('{') {
         let documents = json_stream(text.as_bytes());
-        // What starts like JSON may still be YAML in flow style.
+        // Text that starts like JSON may be YAML in flow style.
         if documents.is_ok() || is_json_file {
             return vec![Part { base: 0, documents }];
         }
@@ -130,37 +130,37 @@ pub(super) fn parse(source: &Source) -> Vec<Part> {
 
 struct Checker<'c, 'd> {
     report: &'c mut Report,
-    /// The source at hand.
+    /// The current source.
     source: usize,
     text: &'d str,
-    /// Where the document at hand starts in the source.
+    /// The offset of the current document in the source.
     base: usize,
-    /// The number of the document at hand in the source.
+    /// The number of the current document in the source.
     document: usize,
-    /// The items of lists that lead to the object at hand.
+    /// The list indexes that lead to the current object.
     trail: Vec<usize>,
     expressions: Expressions<'c>,
-    /// Everything that is judged together, unless risks are not asked for.
+    /// The set for the risk rules; `None` without them.
     set: Option<Set>,
-    /// Where the objects of the set are.
+    /// The positions of the objects of the set.
     located: Vec<Located<'d>>,
 }
 
-/// The place of an object of the set.
+/// The position of an object of the set.
 struct Located<'d> {
     locator: Locator<'d>,
     source: usize,
     base: usize,
-    /// The text of the document and those after it.
+    /// The text from the document on.
     text: &'d str,
     document: usize,
     trail: Vec<usize>,
-    /// Its index in the report; none for other kinds.
+    /// Its index in the report; `None` for other kinds.
     object: Option<usize>,
 }
 
 impl Located<'_> {
-    /// The edits of fixes; none if there is no place for any.
+    /// The edits of fixes; empty if the layout has no place for them.
     fn fixes(&self, fixes: Vec<Fix>) -> Option<ObjectFixes> {
         let fixes = merged(fixes).into_iter().filter_map(|fix| {
             let mut edit = edit::edit(self.text, self.locator.root(), &fix)?;
@@ -177,7 +177,7 @@ impl Located<'_> {
     }
 }
 
-/// The fixes with all exclusions of a webhook in one. A selector that changes is excluded by later.
+/// The fixes, with all exclusions of a webhook merged into one.
 fn merged(fixes: Vec<Fix>) -> Vec<Fix> {
     let mut sets: Vec<Fix> = Vec::new();
     let mut excluded: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
@@ -211,7 +211,7 @@ fn merged(fixes: Vec<Fix>) -> Vec<Fix> {
     sets
 }
 
-/// A kind that is checked.
+/// A checked kind.
 #[derive(Clone, Copy)]
 enum Known {
     Configuration(ConfigurationKind, Version),
@@ -226,7 +226,7 @@ impl Known {
     }
 }
 
-/// A value that may be an object, with the type it has from the list around it.
+/// A value that may be an object, with the type inherited from its list.
 struct Candidate<'d> {
     value: Value<'d>,
     inherited: Option<Known>,
@@ -238,7 +238,7 @@ impl<'d> Checker<'_, 'd> {
         let part = self.text.get(self.base..).unwrap_or_default();
         let help = part.contains("{{").then(|| {
             String::from(
-                "this looks like a template: render it first, as in `helm template … | lockgate lint -f -`",
+                "this looks like a template: render it first: `helm template … | lockgate lint -f -`",
             )
         });
         self.find(
@@ -328,14 +328,14 @@ impl<'d> Checker<'_, 'd> {
         }
     }
 
-    /// Returns false for a kind that came after the version asked for.
+    /// Returns false for a kind that the selected version does not have yet.
     fn is_served(&self, api_version: &str, kind: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let row = resource::by_kind(group, version, kind);
         row.is_none_or(|row| resource::is_served(row, self.expressions.version))
     }
 
-    /// Remembers where the object is that the set was given last.
+    /// Records the position of the object last added to the set.
     fn locate(&mut self, value: Value<'d>, object: Option<usize>) {
         self.located.push(Located {
             locator: Locator::new(value),
@@ -348,7 +348,7 @@ impl<'d> Checker<'_, 'd> {
         });
     }
 
-    /// Adds the risks, except about what the API rejects anyway.
+    /// Adds the risks, except for objects that the API rejects.
     fn risks(&mut self, risks: &Risks) {
         let Some(mut set) = self.set.take() else {
             return;
@@ -408,7 +408,7 @@ impl<'d> Checker<'_, 'd> {
                 format!("kind `{kind}` of `{api_version}` is not served by Kubernetes {asked}");
             (message, None)
         } else {
-            let message = format!("no kind `{kind}` is known in `{api_version}`");
+            let message = format!("unknown kind `{kind}` in `{api_version}`");
             (message, Some(format!("use `{GROUP}/v1`")))
         };
         let span = value
@@ -459,8 +459,8 @@ impl<'d> Checker<'_, 'd> {
         }
     }
 
-    /// Finds what keeps an object from being decoded. An API server tells the first of it; what follows is found by
-    /// leaving that out and decoding again.
+    /// Finds the decoding errors of an object. An API server reports the first one; further ones are found by
+    /// removing the value and decoding again.
     fn undecodable(
         &mut self,
         about: &ObjectChecker<'_>,
@@ -485,7 +485,7 @@ impl<'d> Checker<'_, 'd> {
             let Ok(document) = yaml::parse(&text) else {
                 return;
             };
-            // An item of a list is no document of its own.
+            // A list item is not a document.
             if document.root().span().start != whole.start {
                 return;
             }
@@ -579,7 +579,7 @@ impl<'d> Checker<'_, 'd> {
         }
     }
 
-    /// YAML takes `n`, `on` and `1.0` for booleans and numbers, which surprises where a text is wanted.
+    /// Help for unquoted YAML scalars such as `n`, `on` and `1.0`, which are booleans or numbers, not strings.
     fn quoting_help(&self, error: &DecodeError) -> Option<String> {
         let document = self.text.get(self.base..)?;
         let written = document.get(error.span.range())?;
@@ -616,7 +616,7 @@ impl<'d> Checker<'_, 'd> {
         self.version(about, configuration.kind, version);
     }
 
-    /// Consequences of the API version: deprecation and different defaults.
+    /// Findings about the API version: deprecation and different defaults.
     fn version(&mut self, about: &ObjectChecker<'_>, kind: ConfigurationKind, version: Version) {
         let span = about.locator.locate("apiVersion", "");
         if let Some(warning) = deprecation_warning(kind, version) {
@@ -638,7 +638,9 @@ impl<'d> Checker<'_, 'd> {
             "apiVersion",
             span,
         );
-        finding.help = Some(String::from("write these fields out before moving to v1"));
+        finding.help = Some(String::from(
+            "set these fields explicitly before migrating to v1",
+        ));
         self.add(finding);
     }
 
@@ -665,7 +667,7 @@ impl<'d> Checker<'_, 'd> {
         });
     }
 
-    /// Keeps a finding, its place moved from the document to the source.
+    /// Adds a finding, with its position relative to the source.
     fn add(&mut self, mut finding: Finding) {
         finding.source = self.source;
         finding.span = shifted(finding.span, self.base);
@@ -677,18 +679,18 @@ fn shifted(span: Span, base: usize) -> Span {
     Span::new(span.start as usize + base, span.end as usize + base)
 }
 
-/// The object at hand.
+/// The current object.
 struct ObjectChecker<'d> {
     index: usize,
     locator: Locator<'d>,
 }
 
-/// Sets what the server sets before it checks an object.
+/// Sets the fields that the server sets before validation.
 fn complete(meta: &mut ObjectMeta) {
     meta.namespace.clear();
     meta.generation = 1;
     if meta.name.is_empty() && !meta.generate_name.is_empty() {
-        // Any suffix does: the server picks five such characters.
+        // Any suffix works: the server picks five such characters.
         meta.name = format!("{}xxxxx", meta.generate_name);
     }
 }
@@ -731,7 +733,7 @@ impl ObjectChecker<'_> {
     }
 }
 
-/// The name as the document has it, for a title; decoding may fail later.
+/// The name in the document, for titles; decoding may fail later.
 fn written_name(value: Value<'_>) -> String {
     let metadata = value.get("metadata");
     let text = |name: &str| {
@@ -745,7 +747,7 @@ fn written_name(value: Value<'_>) -> String {
         .to_owned()
 }
 
-/// The members an object leaves to defaults that depend on the version.
+/// The unset fields whose defaults depend on the API version.
 fn default_differences(configuration: &Configuration) -> Vec<(usize, DefaultDifference)> {
     let mut found = Vec::new();
     for (index, webhook) in configuration.webhooks().iter().enumerate() {
@@ -771,7 +773,7 @@ fn is_absent(webhook: &Webhook, field: &str) -> bool {
     }
 }
 
-/// One text per member: both defaults, and the webhooks concerned.
+/// One text per field: both defaults, and the affected webhooks.
 #[must_use]
 pub fn describe_differences(differences: &[(usize, DefaultDifference)]) -> Vec<String> {
     DIFFERENCES
@@ -794,7 +796,7 @@ pub fn describe_differences(differences: &[(usize, DefaultDifference)]) -> Vec<S
         .collect()
 }
 
-/// Reads JSON texts one after the other.
+/// Reads concatenated JSON texts.
 fn json_stream(source: &[u8]) -> Result<Vec<Document>, SyntaxError> {
     let mut documents = Vec::new();
     let mut at = 0;
@@ -810,7 +812,7 @@ fn json_stream(source: &[u8]) -> Result<Vec<Document>, SyntaxError> {
     }
 }
 
-/// A text with spaces in place of a value, which YAML reads as null. Places of everything else stay.
+/// The text with a value blanked out, which YAML reads as null. All other positions are unchanged.
 fn without(text: &str, value: Span) -> Option<String> {
     let range = value.range();
     let (before, after) = (text.get(..range.start)?, text.get(range.end..)?);

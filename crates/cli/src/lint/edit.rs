@@ -1,4 +1,4 @@
-//! Writing fixes into a text: comments, order and layout stay as they are.
+//! Applies fixes to a text, preserving comments, order and layout.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use serde_json::Value as Json;
 /// A replacement of a part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
-    /// The bytes that are replaced.
+    /// The replaced bytes.
     pub range: Range<usize>,
-    /// The text in their place.
+    /// The new text.
     pub text: String,
 }
 
@@ -23,13 +23,13 @@ pub struct ObjectFixes {
     pub source: usize,
     /// The number of the document in the source.
     pub document: usize,
-    /// The items that lead from the document to the object, through lists.
+    /// The list indexes that lead from the document to the object.
     pub trail: Vec<usize>,
     /// The fixes, with the edits that make them.
     pub fixes: Vec<(Fix, Edit)>,
 }
 
-/// Members after which a new one reads well, the best first.
+/// Fields after which to insert a new one, in order of preference.
 const ANCHORS: [&str; 5] = [
     "timeoutSeconds",
     "failurePolicy",
@@ -38,7 +38,7 @@ const ANCHORS: [&str; 5] = [
     "name",
 ];
 
-/// The edit that makes a fix of an object; none where its layout leaves no place for one.
+/// The edit for a fix; `None` if the layout has no place for it.
 pub(super) fn edit(text: &str, object: Value<'_>, fix: &Fix) -> Option<Edit> {
     let page = Page(text);
     let hook = object.get("webhooks")?.items().nth(fix.webhook())?;
@@ -52,7 +52,7 @@ pub(super) fn edit(text: &str, object: Value<'_>, fix: &Fix) -> Option<Edit> {
     }
 }
 
-/// The text with edits made. They do not overlap; of two in one place, the first comes first.
+/// The text with edits applied. Edits do not overlap; two insertions at one position keep their order.
 pub(super) fn edited(text: &str, edits: &[Edit]) -> Option<String> {
     let mut edits: Vec<&Edit> = edits.iter().collect();
     edits.sort_by_key(|edit| edit.range.start);
@@ -88,7 +88,7 @@ impl Page<'_> {
         };
         let mut range = place.span().range();
         if self.0.get(range.clone())?.starts_with('&') {
-            // An anchor stays with the value that it names.
+            // An anchor belongs to the value that follows.
             let anchored = self.0.get(range.clone())?;
             range.start += anchored.find(' ')? + 1;
         }
@@ -139,7 +139,7 @@ impl Page<'_> {
         }
     }
 
-    /// Adds a member to a map.
+    /// Adds an entry to a map.
     fn insert(&self, map: Value<'_>, member: &Member) -> Option<Edit> {
         if map.kind() != Kind::Object {
             return None;
@@ -182,7 +182,7 @@ impl Page<'_> {
         let start = list.span().range().start;
         let first = list.items().next().map(|first| first.span().range().start);
         if self.0.get(start..)?.starts_with('[') {
-            // JSON has no plain words.
+            // JSON strings are always quoted.
             let rest = self.0.get(start + 1..)?.trim_start();
             let first_item = list.items().next();
             let quoted = match first_item.and_then(|item| item.members().next()) {
@@ -199,13 +199,13 @@ impl Page<'_> {
         self.insert_above(dash, &item.block)
     }
 
-    /// Adds an entry after the opening bracket at a place, laid out as the first one is.
+    /// Adds an entry after an opening bracket, in the layout of the first entry.
     fn insert_in_flow(&self, at: usize, first: Option<usize>, entry: &str) -> Option<Edit> {
         let text = match first {
             None => entry.to_owned(),
             Some(first) => {
                 let space = self.0.get(at..first)?;
-                // `{` of the first item is not part of the space before it.
+                // The `{` of the first item is not part of the preceding whitespace.
                 let space = &space[..space.len() - space.trim_start().len()];
                 let after = if space.contains('\n') { "" } else { " " };
                 format!("{space}{entry},{after}")
@@ -217,7 +217,7 @@ impl Page<'_> {
         })
     }
 
-    /// Adds lines above the line of a place that only space precedes.
+    /// Inserts lines above the line of a position that only whitespace precedes.
     fn insert_above(&self, place: usize, block: &[String]) -> Option<Edit> {
         let line = self.line_start(place);
         let indent = self.0.get(line..place)?;
@@ -235,7 +235,7 @@ impl Page<'_> {
         })
     }
 
-    /// Nothing but a comment follows the value, which is on one line.
+    /// Returns true if the value is on one line and only a comment follows.
     fn ends_its_line(&self, value: Value<'_>) -> bool {
         let range = value.span().range();
         let Some(written) = self.0.get(range.clone()) else {
@@ -246,7 +246,7 @@ impl Page<'_> {
         !written.is_empty() && !written.contains('\n') && (rest.is_empty() || rest.starts_with('#'))
     }
 
-    /// The width of what precedes a place on its line, if that is space and dashes.
+    /// The indentation of a position, if only whitespace and dashes precede it on its line.
     fn column(&self, place: usize) -> Option<usize> {
         let before = self.0.get(self.line_start(place)..place)?;
         let is_indent = before.chars().all(|c| c == ' ' || c == '-');
@@ -258,7 +258,7 @@ impl Page<'_> {
         before.rfind('\n').map_or(0, |at| at + 1)
     }
 
-    /// The end of the line without its line break.
+    /// The end of the line, without the line break.
     fn line_end(&self, place: usize) -> usize {
         let rest = self.0.get(place..).unwrap_or_default();
         let end = place + rest.find('\n').unwrap_or(rest.len());
@@ -276,14 +276,14 @@ impl Page<'_> {
     }
 }
 
-/// A member of a map in the three ways it is written.
+/// A map entry in its three notations.
 struct Member {
     block: Vec<String>,
     flow: String,
     json: String,
 }
 
-/// An entry of a list, likewise; the lines of a block begin with their dash.
+/// A list entry in its three notations; the lines of a block start with the dash.
 struct Item {
     block: Vec<String>,
     flow: String,
@@ -357,7 +357,7 @@ fn scalar(value: &Json) -> String {
     }
 }
 
-/// A text as YAML writes it: in quotes where it would be taken for something else.
+/// A YAML string, quoted if needed.
 fn word(text: &str) -> String {
     let is_plain = yaml::parse(text).is_ok_and(|read| read.root().as_str() == Some(text));
     let has_special = text.contains([':', '#', ',', '[', ']', '{', '}', '"', '\'']);

@@ -4,7 +4,7 @@ use lockgate_api::document::Span;
 pub use lockgate_lint::Severity;
 use serde::{Serialize, Serializer};
 
-/// Which check speaks.
+/// The rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// The document is not YAML or JSON.
@@ -49,13 +49,13 @@ impl Rule {
         Self::API.into_iter().chain(risks)
     }
 
-    /// Returns true for what an API server accepts without a word.
+    /// Returns true for rules about objects that an API server accepts without a warning.
     #[must_use]
     pub fn is_risk(self) -> bool {
         matches!(self, Self::Risk(_))
     }
 
-    /// The name that stands in reports.
+    /// The name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,21 +79,21 @@ impl Rule {
             Self::Syntax => "The document is neither YAML nor JSON.",
             Self::Decode => "A value has a type that the API server cannot decode.",
             Self::UnknownField => {
-                "The API has no such field; a strict server refuses it, others drop it."
+                "The API has no such field; strict field validation rejects it, otherwise it is dropped."
             }
             Self::DuplicateField => {
-                "A field is given twice; a strict server refuses it, others take the last."
+                "A field is set twice; strict field validation rejects it, otherwise the last value is used."
             }
             Self::UnknownVersion => "The API has no such version of this kind.",
             Self::Validation => {
-                "A value breaks a rule of the API, so the server refuses the object."
+                "A value violates a validation rule of the API, so the server rejects the object."
             }
-            Self::ApiWarning => "The server accepts the object and sends a warning with it.",
+            Self::ApiWarning => "The server accepts the object and returns a warning.",
             Self::DeprecatedVersion => {
-                "The version is deprecated, and newer servers do not serve it."
+                "The API version is deprecated, and newer servers do not serve it."
             }
             Self::VersionedDefault => {
-                "A field is left out, and its default depends on the version."
+                "A field is not set, and its default depends on the API version."
             }
             Self::Risk(rule) => rule.title,
         }
@@ -106,25 +106,25 @@ impl Serialize for Rule {
     }
 }
 
-/// One thing to say about one place.
+/// A finding at a position.
 #[derive(Debug, Clone)]
 pub struct Finding {
-    /// Which check speaks.
+    /// The rule.
     pub rule: Rule,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// The message, in the API's words where it has some.
+    /// The message; the API's text where it has one.
     pub message: String,
     /// Advice.
     pub help: Option<String>,
-    /// The member it is about, as in `webhooks[0].name`; empty for the whole document.
+    /// The field path, such as `webhooks[0].name`; empty for the whole document.
     pub path: String,
-    /// Which source: an index into the report's sources.
+    /// The source, as an index into the report's sources.
     pub source: usize,
-    /// Which bytes of it.
+    /// The bytes in the source.
     pub span: Span,
-    /// Which configuration: an index into the report's objects.
+    /// The object, as an index into the report's objects.
     pub object: Option<usize>,
-    /// `--fix` answers it.
+    /// True if `--fix` fixes it.
     pub fixable: bool,
 }

@@ -1,10 +1,10 @@
-//! Fixing findings in the texts they are about.
+//! Fixes findings in the sources.
 //!
 //! ```text
 //!   check ──► edits ──► new texts ──► read again, and compared with the fixed objects ──► check …
 //! ```
 //!
-//! A text that does not come out as the fixes say is left as it was: a layout may be stranger than the edits know.
+//! If a text does not parse to the fixed objects after the edits, it is left unchanged: its layout is unsupported.
 
 use std::collections::BTreeSet;
 
@@ -16,23 +16,23 @@ use super::check::{self, Expressions, Risks};
 use super::edit::{Edit, ObjectFixes, edited};
 use crate::text::Source;
 
-/// One fix may make another possible, but there is an end to it.
+/// The maximum number of rounds: one fix may make another possible.
 const MAX_ROUNDS: usize = 4;
 
 /// The outcome of fixing.
 #[derive(Debug)]
 pub struct Fixed {
-    /// What is left.
+    /// The report after fixing.
     pub report: Report,
-    /// The sources that changed, by index, with the text they had.
+    /// The changed sources, by index, with their original text.
     pub before: Vec<(usize, String)>,
     /// The number of fixes.
     pub fixes: usize,
-    /// The names of sources with findings for which there is a fix and no safe place in the text.
+    /// The names of sources with fixes that could not be applied safely.
     pub left: Vec<String>,
 }
 
-/// Checks sources, fixes those that may be, and checks again until there is nothing more to fix.
+/// Checks sources, applies fixes, and repeats until there is nothing left to fix.
 #[must_use]
 pub fn fix(
     sources: Vec<Source>,
@@ -68,7 +68,7 @@ pub fn fix(
     fixed
 }
 
-/// Fixes each source once, and returns those that changed.
+/// Fixes each source once, and returns the changed ones.
 fn round(
     fixed: &mut Fixed,
     refused: &mut BTreeSet<usize>,
@@ -105,7 +105,7 @@ fn round(
     changed
 }
 
-/// The text with the fixes made, if it says what it said before and the fixes, and nothing else.
+/// The text with the fixes applied, if it differs from the original in nothing but the fixes.
 fn rewritten(source: &Source, objects: &[&ObjectFixes]) -> Option<String> {
     let fixes = objects.iter().flat_map(|object| &object.fixes);
     let edits: Vec<Edit> = fixes.map(|(_, edit)| edit.clone()).collect();
@@ -126,7 +126,7 @@ fn rewritten(source: &Source, objects: &[&ObjectFixes]) -> Option<String> {
     (documents(&source)? == wanted).then_some(source.text)
 }
 
-/// The documents of a source as JSON; nothing if one cannot be read.
+/// The documents of a source as JSON; `None` if one cannot be parsed.
 fn documents(source: &Source) -> Option<Vec<Json>> {
     let mut all = Vec::new();
     for part in check::parse(source) {

@@ -1,12 +1,12 @@
-//! Finding the place a field path names.
+//! Finds the source position of a field path.
 
 use lockgate_api::document::{Kind, Span, Value};
 use lockgate_go::quote::{quote, quote_json};
 
-/// Finds places in one object.
+/// Finds positions in one object.
 pub(super) struct Locator<'d> {
     root: Value<'d>,
-    /// The webhooks by index: a configuration may have thousands, and a problem with each.
+    /// The webhooks by index: a configuration may have thousands, with a finding for each.
     webhooks: Vec<Value<'d>>,
 }
 
@@ -24,11 +24,11 @@ impl<'d> Locator<'d> {
         self.root
     }
 
-    /// The bytes to underline for a problem with the member at `path`, whose value the API shows
+    /// The bytes to underline for a finding about the field at `path`, whose value the message shows
     /// as `shown`.
     ///
-    /// A value is underlined itself; a list or map by its name, since it may be long. When the
-    /// member is missing, what should have held it is underlined.
+    /// A scalar is underlined itself, a list or map by its key, since it may be long. If the
+    /// field is missing, its parent is underlined.
     pub(super) fn locate(&self, path: &str, shown: &str) -> Span {
         let mut place = Place {
             value: self.root,
@@ -68,7 +68,7 @@ fn webhook_index(path: &str) -> Option<(usize, &str)> {
 
 struct Place<'d> {
     value: Value<'d>,
-    /// The position to underline when the value has none.
+    /// The position to underline if the value has none.
     anchor: Span,
 }
 
@@ -97,7 +97,7 @@ impl<'d> Place<'d> {
     }
 }
 
-/// The first thing inside a container, or a scalar as a whole.
+/// The first element of a container, or the whole scalar.
 fn start_of(value: Value<'_>) -> Span {
     match value.members().next() {
         Some(first) => first.key_span,
@@ -108,7 +108,7 @@ fn start_of(value: Value<'_>) -> Span {
     }
 }
 
-/// Problems with labels and the like name the map; the entry is found by what is shown of it.
+/// Findings about labels and similar maps name the map; the entry is found by its shown value.
 fn offending_entry(value: Value<'_>, shown: &str) -> Option<Span> {
     let is_shown = |text: &str| quote(text) == shown || quote_json(text) == shown;
     let in_map = value.members().find_map(|member| {
@@ -134,7 +134,7 @@ enum Segment<'p> {
     Index(usize),
 }
 
-/// Cuts `webhooks[0].name` and `properties[spec].type` into their parts.
+/// Splits `webhooks[0].name` and `properties[spec].type` into segments.
 fn segments(path: &str) -> impl Iterator<Item = Segment<'_>> {
     path.split('.')
         .filter(|part| !part.is_empty())

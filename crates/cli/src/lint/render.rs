@@ -1,4 +1,4 @@
-//! Reports for people and for programs. All formats say the same.
+//! Report formats. All have the same content.
 
 pub mod github;
 pub mod human;
@@ -11,7 +11,7 @@ use super::Report;
 use super::finding::{Finding, Severity};
 use crate::text::Position;
 
-/// Where a finding starts and ends.
+/// The start and end of a finding.
 fn range(report: &Report, finding: &Finding) -> (Position, Position) {
     let source = &report.sources[finding.source];
     (
@@ -20,7 +20,7 @@ fn range(report: &Report, finding: &Finding) -> (Position, Position) {
     )
 }
 
-/// How many of each, in words: `2 errors, 1 warning`.
+/// The counts by severity: `2 errors, 1 warning`.
 #[must_use]
 pub fn summary(report: &Report) -> String {
     let count = |severity: Severity| {

@@ -1,4 +1,4 @@
-//! Finding what is to be linted.
+//! Reads the sources to lint.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::text::Source;
 ///
 /// # Errors
 ///
-/// Something cannot be read, is too large, or is not text.
+/// A file cannot be read, is too large, or is not text.
 pub fn read(path: &Path) -> Result<Vec<Source>, ReadError> {
     if path == Path::new("-") {
         return Ok(vec![input::read(path)?]);
@@ -21,7 +21,7 @@ pub fn read(path: &Path) -> Result<Vec<Source>, ReadError> {
     if !std::fs::metadata(path).map_err(io_error)?.is_dir() {
         return Ok(vec![input::read(path)?]);
     }
-    // In the order of their paths, and without hidden entries.
+    // Sorted by path, without hidden entries.
     let is_hidden = |name: &str| name.starts_with('.');
     let files = input::files_below(
         path,

@@ -1,9 +1,9 @@
 //! Suggestions for misspelled names.
 
-/// How alike two names must be to suggest one for the other.
+/// The minimum similarity of a suggestion.
 const ALIKE: f64 = 0.8;
 
-/// The known name nearest to `name`, if one is near enough.
+/// The known name most similar to `name`, if similar enough.
 pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let lower = name.to_lowercase();
     known
@@ -13,7 +13,7 @@ pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> O
                 candidate,
             )
         })
-        // In short names one wrong letter makes much of a difference.
+        // In a short name one wrong letter changes the similarity a lot.
         .filter(|(likeness, candidate)| {
             let candidate = candidate.to_lowercase();
             *likeness >= ALIKE

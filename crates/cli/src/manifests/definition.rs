@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions from files, completed with the conversions that programs mark.
+//! CustomResourceDefinitions from files, completed with the `conversion` of markers.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,9 @@ use serde_json::Value;
 use super::{MarkedConversion, Mistake};
 use crate::offline::{LoadError, read_manifests};
 
-/// The definitions of these files with their `conversion`, in the order of the files; those that are not
-/// converted stay as they are. A marker without a definition is a mistake, and so is what an API server would refuse.
+/// The CustomResourceDefinitions of these files with their `conversion`, in file order. A definition without a
+/// marker is unchanged. A marker without a definition is an error, and so is a definition that an API server would
+/// reject.
 ///
 /// # Errors
 ///
@@ -46,7 +47,7 @@ pub fn complete(
         if !names.any(|other| *other == *name) {
             mistakes.push(Mistake {
                 place: marked.place.clone(),
-                message: format!("no file of --definition has `{name}`"),
+                message: format!("no file of --definition contains `{name}`"),
                 help: Some(String::from("the name is PLURAL.GROUP of the marker")),
             });
         }
@@ -54,7 +55,7 @@ pub fn complete(
     Ok((definitions, mistakes))
 }
 
-/// The messages of an API server that refuses a definition.
+/// The validation errors of a CustomResourceDefinition.
 fn refusals(definition: &Value) -> impl Iterator<Item = String> {
     let mut complete = definition.clone();
     crd::defaults(&mut complete);

@@ -1,4 +1,4 @@
-//! Reading the markers of programs.
+//! Reads the markers in source files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,30 +17,30 @@ use super::source::Program;
 use super::types::{Kind, Types};
 use super::{Marked, MarkedConversion, Mistake, conversion, registration};
 
-/// Programs with attributes are read up to this size: their tokens take many times the room of the text.
+/// The maximum size of a source file with attributes: its tokens take many times the memory of the text.
 const MAX_TOKENS_BYTES: usize = 4 * 1024 * 1024;
 
-/// The markers of all programs.
+/// The markers of all source files.
 #[derive(Debug, Default)]
 pub struct Reading {
     /// The webhooks.
     pub found: Vec<Marked>,
     /// The conversions of custom resources.
     pub conversions: Vec<MarkedConversion>,
-    /// The name of the object with mutating webhooks, where one is given.
+    /// The name of the MutatingWebhookConfiguration, if set.
     pub mutating_name: Option<String>,
-    /// The name of the object with validating webhooks, where one is given.
+    /// The name of the ValidatingWebhookConfiguration, if set.
     pub validating_name: Option<String>,
     /// The error.
     pub mistakes: Vec<Mistake>,
-    /// Remarks.
+    /// Notes.
     pub remarks: Vec<String>,
-    /// The place of each configuration marker, by directory and kind.
+    /// The position of each configuration marker, by directory and kind.
     named: HashMap<(PathBuf, bool), String>,
 }
 
 impl Reading {
-    /// Reads programs, in their order.
+    /// Reads source files in order.
     #[must_use]
     pub fn of(programs: &[Program]) -> Self {
         let mut reading = Self::default();
@@ -61,11 +61,11 @@ impl Reading {
                 continue;
             };
             let place = place(program, found.at);
-            // controller-gen knows nothing of conversions: those stand beside `Hub()` as well.
+            // controller-gen has no conversion markers, so they may be placed anywhere, such as at `Hub()`.
             if !found.is_seen && !matches!(read, Ok(Comment::Conversion(_))) {
                 self.remarks.push(format!(
-                    "{place}: not read, as controller-gen does not either: a marker stands outside of \
-                     declarations, with an empty line after it"
+                    "{place}: marker ignored, as controller-gen does: put markers outside of \
+                 declarations, followed by an empty line"
                 ));
                 continue;
             }
@@ -106,21 +106,21 @@ impl Reading {
         if let Some(other) = others.find(|other| other.registration.definition_name() == name) {
             return self.mistakes.push(Mistake {
                 place: marked.place,
-                message: format!("`{name}` has a conversion already"),
+                message: format!("`{name}` already has a conversion"),
                 help: Some(format!("the other one is at {}", other.place)),
             });
         }
         self.conversions.push(marked);
     }
 
-    /// One name for a kind in a folder; of several folders, the last.
+    /// The name per kind and directory; the last directory wins.
     fn name(&mut self, folder: &Path, role: Role, name: String, place: String) {
         let is_mutating = role == Role::Mutating;
         let key = (folder.to_owned(), is_mutating);
         if let Some(other) = self.named.insert(key, place.clone()) {
             return self.mistakes.push(Mistake {
                 place,
-                message: String::from("this configuration has a marker already"),
+                message: String::from("this configuration already has a marker"),
                 help: Some(format!("the other one is at {other}")),
             });
         }
@@ -142,7 +142,7 @@ impl Reading {
                 help: Some(String::from("pass smaller files or directories")),
             });
         }
-        // A first line for the shell is no Rust.
+        // A shebang line is not Rust.
         let is_script = text.starts_with("#!") && !text.starts_with("#![");
         let code = match text.find('\n') {
             Some(end) if is_script => text.get(end..).unwrap_or_default(),
@@ -151,8 +151,7 @@ impl Reading {
         let tokens: TokenStream = match code.parse() {
             Ok(tokens) => tokens,
             Err(error) => {
-                let message =
-                    "this is not Rust: a bracket or a quote is open, or a token is unknown";
+                let message = "invalid Rust: unclosed bracket or quote, or unknown token";
                 return self.problem(
                     name,
                     Problem {
@@ -205,9 +204,9 @@ fn read_conversion(
     let registration = conversion(&marker).ok_or_else(|| {
         vec![Problem {
             span: found.span,
-            message: String::from("`group` must be set: `API_VERSION` is not written out"),
+            message: String::from("`group` must be set: `API_VERSION` is not a string literal"),
             help: Some(String::from(
-                "set it in the attribute, or write `API_VERSION` as a text",
+                "set it in the attribute, or write `API_VERSION` as a string literal",
             )),
         }]
     })?;
@@ -245,7 +244,7 @@ fn read(
     Ok((found.span, registration))
 }
 
-/// Fills in what the type of the object says, as the attribute does with the compiler's help.
+/// Sets the arguments that follow from the object's type, as the attribute macro does with the compiler's help.
 fn complete(marker: &mut Marker, kind: &Kind) {
     let role = match marker.role {
         Role::Mutating => lockgate_webhook::Role::Mutating,
@@ -266,7 +265,7 @@ fn complete(marker: &mut Marker, kind: &Kind) {
             *alias = Alias::Path(logical_path(role, kind));
         }
     }
-    // A resource that is named may be of any scope.
+    // A resource set in the attribute may have any scope.
     if marker.resources.is_none() && marker.scope.is_none() {
         let scope = if *namespaced { "Namespaced" } else { "Cluster" };
         marker.scope = Some(String::from(scope));
@@ -279,7 +278,7 @@ fn complete(marker: &mut Marker, kind: &Kind) {
     fill(&mut marker.resources, plural);
 }
 
-/// The arguments that neither the attribute nor the type of the object gives.
+/// The arguments that follow neither from the attribute nor from the object's type.
 fn unseen(marker: &Marker) -> Vec<&'static str> {
     let all = [
         ("groups", marker.groups.is_none()),
@@ -292,7 +291,7 @@ fn unseen(marker: &Marker) -> Vec<&'static str> {
     missing.map(|(name, _)| name).collect()
 }
 
-/// The logical path for one of kubebuilder's: `/validate-batch-v1-job` is `/validate-job`.
+/// The logical path for a kubebuilder path: `/validate-batch-v1-job` becomes `/validate-job`.
 fn shorten(path: &str) -> Option<String> {
     let (verb, rest) = path.strip_prefix('/')?.split_once('-')?;
     let kind = rest.rsplit('-').next().filter(|kind| *kind != rest)?;

@@ -1,4 +1,4 @@
-//! Finding the programs to read.
+//! Finds the source files to read.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use lockgate_webhook_markers::source::Language;
 use crate::input::{self, ReadError};
 use crate::text::Source;
 
-/// Folders in which there is no code of one's own.
+/// Directories of dependencies and build outputs.
 const SKIPPED: [&str; 4] = ["node_modules", "target", "testdata", "vendor"];
 
-/// A file of a program.
+/// A source file.
 #[derive(Debug)]
 pub struct Program {
-    /// Its folder, which is a package in Go.
+    /// Its directory, which is a package in Go.
     pub folder: PathBuf,
     /// Its language.
     pub language: Language,
@@ -21,12 +21,12 @@ pub struct Program {
     pub source: Source,
 }
 
-/// Reads a file, or every Rust and Go file below a folder, without tests in Go, hidden entries and
-/// folders with code of others. Links to folders are not followed, so that there is an end to it.
+/// Reads a file, or every Rust and Go file below a directory, without Go tests, hidden entries and
+/// vendored code. Symbolic links to directories are not followed, so that the walk ends.
 ///
 /// # Errors
 ///
-/// Something cannot be read, is too large, or is not text.
+/// A file cannot be read, is too large, or is not text.
 pub fn read(path: &Path) -> Result<Vec<Program>, ReadError> {
     let io_error = |error| ReadError::Io {
         path: path.to_owned(),
@@ -69,7 +69,7 @@ fn files_below(folder: &Path) -> Result<Vec<(PathBuf, Language)>, ReadError> {
         .filter_map(|file| Some((language(&file)?, file)))
         .map(|(language, file)| (file, language))
         .collect();
-    // By folder first: packages are read one after another.
+    // Sorted by directory first: packages are read one after another.
     found.sort_by(|(a, _), (b, _)| (a.parent(), a).cmp(&(b.parent(), b)));
     Ok(found)
 }

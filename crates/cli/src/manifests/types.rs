@@ -1,8 +1,8 @@
-//! Types of objects by their names, as far as the text of a program shows them: what a `use` imports from
-//! `k8s_openapi`, and what `#[kube(…)]` says of a custom resource.
+//! Resolves type names from source text: `use` imports from `k8s_openapi`, and custom resources derived with
+//! `#[kube(…)]`.
 //!
-//! The attribute asks the compiler for these facts. A type that is declared elsewhere stays unknown
-//! here.
+//! The attribute macro gets these facts from the compiler. Here, a type that is declared in another file stays
+//! unknown.
 
 use std::collections::HashMap;
 
@@ -19,12 +19,12 @@ pub(super) struct Kind {
     pub(super) namespaced: bool,
 }
 
-/// The types that one program names.
+/// The types named in one source file.
 #[derive(Debug, Default)]
 pub(super) struct Types {
-    /// Paths by the names they are imported as.
+    /// Imported paths, by local name.
     imports: HashMap<String, Vec<String>>,
-    /// Custom resources that are derived here, by kind.
+    /// Custom resources derived in this file, by kind.
     custom: HashMap<String, Kind>,
 }
 
@@ -35,7 +35,7 @@ impl Types {
         types
     }
 
-    /// The kind of a type as it is written in an `impl`.
+    /// The kind of a type in an `impl`.
     pub(super) fn kind_of(&self, written: &[TokenTree]) -> Option<Kind> {
         let path = segments(written)?;
         if let [name] = path.as_slice() {
@@ -138,7 +138,7 @@ impl Types {
             group: group.clone(),
             version: version.clone(),
             kind: kind.clone(),
-            // As kube's derive makes it for regular nouns; others have to say theirs.
+            // kube's derive forms the plural like this for regular nouns; others must set it.
             plural: plural.unwrap_or_else(|| format!("{}s", kind.to_lowercase())),
             namespaced: given.contains_key("namespaced"),
         };

@@ -1,4 +1,4 @@
-//! Drawing a place in a text, underlined, with what is to be said about it.
+//! Renders a diagnostic: an underlined source range with its message.
 
 use std::fmt;
 
@@ -10,25 +10,25 @@ use miette::{
 
 use crate::text::Source;
 
-/// Lines longer than this are shown around the place only.
+/// The length above which only a part of a line is shown.
 const MAX_LINE_BYTES: usize = 400;
 const CLIP_BYTES: usize = 100;
 
-/// How loud it is.
+/// The severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Something is wrong.
+    /// An error.
     Error,
-    /// Something may go wrong.
+    /// A warning.
     Warning,
-    /// Something is good to know.
+    /// A note.
     Note,
 }
 
-/// A diagnostic to draw.
+/// A diagnostic to render.
 #[derive(Debug)]
 pub struct Drawing<'d> {
-    /// How loud it is.
+    /// The severity.
     pub severity: Level,
     /// The line above, such as `error[syntax]`.
     pub code: String,
@@ -44,14 +44,14 @@ pub struct Drawing<'d> {
     pub label: &'d str,
 }
 
-/// Draws.
+/// The renderer.
 #[derive(Debug)]
 pub struct Artist {
     handler: GraphicalReportHandler,
 }
 
 impl Artist {
-    /// An artist with or without colour.
+    /// A renderer with or without colour.
     #[must_use]
     pub fn new(color: bool) -> Self {
         let theme = if color {
@@ -66,7 +66,7 @@ impl Artist {
         Self { handler }
     }
 
-    /// The drawing as text.
+    /// The rendered text.
     #[must_use]
     pub fn draw(&self, drawing: &Drawing<'_>) -> String {
         let mut out = String::new();
@@ -80,7 +80,7 @@ impl Artist {
     }
 }
 
-/// A drawing as miette sees it.
+/// The diagnostic for miette.
 #[derive(Debug)]
 struct Shown<'d> {
     drawing: &'d Drawing<'d>,
@@ -128,7 +128,7 @@ impl Diagnostic for Shown<'_> {
     }
 }
 
-/// A source that finds lines by its index. miette's own sources scan the text from its start for
+/// A source with a line index. miette's own sources scan the text from its start for
 /// every report, which takes minutes on large files with many findings.
 #[derive(Debug)]
 struct IndexedSource<'r>(&'r Source);
@@ -165,7 +165,7 @@ impl SourceCode for IndexedSource<'_> {
             column = start - line_start;
         }
         if lines_before == 0 {
-            // miette asks so for the place in the header, and takes the column from the contents.
+            // miette uses this for the position in the header, and takes the column from the contents.
             let position = source.position(offset(span.offset()));
             (start, line, column) = (span.offset(), position.line - 1, position.column - 1);
         }

@@ -1,4 +1,4 @@
-//! Explanations for people: a table, the expressions that decided, and who set which field.
+//! Human-readable explanations: a table, the deciding expressions, and the fields set by each hook.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::table;
 
-/// Values that are longer are cut.
+/// The length at which values are truncated.
 const MAX_VALUE: usize = 100;
-/// Parts of an expression that are shown.
+/// The maximum number of shown subexpressions.
 const MAX_PARTS: usize = 25;
 
-/// The explanation as text. Expressions that hold are left out unless they are asked for.
+/// The explanation as text, with true expressions only if requested.
 #[must_use]
 pub fn render(told: &Explanation, all_expressions: bool) -> String {
     let mut text = head(told);
@@ -94,7 +94,7 @@ fn section(text: &mut String, title: &str, lines: &[String]) {
     if lines.is_empty() {
         return;
     }
-    // Writing to a text does not fail.
+    // Writing to a String does not fail.
     let _ = writeln!(text, "\n{title}:");
     for line in lines {
         let _ = writeln!(text, "  {line}");
@@ -257,7 +257,7 @@ fn add(text: &mut String, of: &str, expression: &ExpressionExplanation, all: boo
         "" => String::new(),
         name => format!(" ({name})"),
     };
-    // Writing to a text does not fail.
+    // Writing to a String does not fail.
     let _ = writeln!(
         text,
         "  {of} {}{name}: {outcome}   cost {}",
@@ -274,6 +274,6 @@ fn add(text: &mut String, of: &str, expression: &ExpressionExplanation, all: boo
     }
     let omitted = expression.parts.len().saturating_sub(MAX_PARTS);
     if omitted > 0 {
-        let _ = writeln!(text, "    … {omitted} more parts, all of them with -o json");
+        let _ = writeln!(text, "    … {omitted} more subexpressions; -o json has all");
     }
 }

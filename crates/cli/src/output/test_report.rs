@@ -1,4 +1,4 @@
-//! Reports of tests: a table, JSON, JUnit and GitHub workflow commands.
+//! Test reports: a table, JSON, JUnit and GitHub workflow commands.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use serde_json::json;
 
 use super::table;
 
-/// The report of a run of tests.
+/// The report of a test run.
 #[derive(Debug)]
 pub struct Report {
     /// The cases, in order.
     pub cases: Vec<CaseReport>,
-    /// Suites that cannot be read, with the reason.
+    /// Invalid suites, with the reason.
     pub broken: Vec<(String, String)>,
-    /// The coverage of expressions, if it was asked for.
+    /// The coverage of expressions, if requested.
     pub coverage: Option<Vec<ExpressionCoverage>>,
-    /// How long everything took.
+    /// The total duration.
     pub elapsed: Duration,
 }
 
@@ -28,11 +28,11 @@ pub struct CaseReport {
     pub suite: String,
     /// The name.
     pub name: String,
-    /// The file it is written in.
+    /// The file of the case.
     pub file: String,
-    /// What is not as expected.
+    /// The differences from the expectation.
     pub failures: Vec<String>,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Report {
     }
 }
 
-/// One line about everything.
+/// The summary line.
 #[must_use]
 pub fn summary(report: &Report) -> String {
     let (all, failed) = (report.cases.len(), report.failed());
@@ -137,7 +137,7 @@ fn covered(coverage: &[ExpressionCoverage]) -> String {
     });
     let percent = (reached * 100).checked_div(parts).unwrap_or(100);
     let table = table::render(&["OWNER", "EXPRESSION", "PARTS", "MISSED"], &rows);
-    format!("\ncoverage: {percent}% of the parts of expressions\n{table}")
+    format!("\ncoverage: {percent}% of subexpressions\n{table}")
 }
 
 fn one_line(text: &str) -> String {
@@ -244,7 +244,7 @@ pub fn junit(report: &Report) -> String {
     text
 }
 
-/// Text that may stand in an attribute or between tags; what XML cannot say is replaced.
+/// Escapes text for XML; characters that XML does not allow are replaced.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -262,7 +262,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Workflow commands, which GitHub shows beside the files of a change.
+/// GitHub workflow commands, shown as annotations on changed files.
 #[must_use]
 pub fn github(report: &Report) -> String {
     let escape = |text: &str| {

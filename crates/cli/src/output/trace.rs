@@ -73,7 +73,7 @@ fn rows(step: Step, plugin: &PluginTrace) -> Vec<Vec<String>> {
             phase.to_owned(),
             (plugin.round + 1).to_string(),
             who.to_owned(),
-            // Before the verdict, which may be as long as a patch.
+            // Printed before the verdict, which may contain a long patch.
             time,
             verdict,
         ]
@@ -121,7 +121,7 @@ fn binding_verdicts(policy: &str, trace: &BindingTrace) -> Vec<(String, String)>
     if trace.evaluations.is_empty() {
         let why = match &trace.predicates {
             Some(predicates) => unmatched(predicates).replace("not called", "not evaluated"),
-            None => String::from("not evaluated: there are no parameters"),
+            None => String::from("not evaluated: no parameters"),
         };
         return vec![(who, why)];
     }
@@ -139,7 +139,7 @@ fn binding_verdicts(policy: &str, trace: &BindingTrace) -> Vec<(String, String)>
 
 fn evaluation_verdict(evaluation: &EvaluationTrace) -> String {
     if evaluation.not_reinvoked {
-        return String::from("not evaluated again: nothing changed since");
+        return String::from("not reevaluated: object unchanged");
     }
     if let Some(conditions) = &evaluation.conditions
         && let Some(why) = excluded(&conditions.verdict)
@@ -172,7 +172,7 @@ fn verdict(hook: &HookTrace) -> String {
                 None => String::from("allowed"),
             },
             CallOutcome::Denied(status) => {
-                // The client gets a prefix that repeats the name.
+                // The client's message has a prefix with the name.
                 let message = status.message.split_once(" denied the request");
                 let message = message.map_or(status.message.as_str(), |(_, rest)| rest);
                 format!("denied {}{message}", status.code)
@@ -191,10 +191,10 @@ fn verdict(hook: &HookTrace) -> String {
     unmatched(&hook.predicates)
 }
 
-/// The most paths of a patch that are shown.
+/// The maximum number of shown paths of a patch.
 const MAX_PATHS: usize = 3;
 
-/// A patch in few words: short ones as they are, of others how many changes and the first paths.
+/// A patch for display: a short one in full, otherwise the number of operations and the first paths.
 fn folded(patch: &str) -> String {
     const SHORT: usize = 120;
     if patch.len() <= SHORT {
@@ -217,20 +217,18 @@ fn folded(patch: &str) -> String {
     )
 }
 
-/// Why conditions keep from a call, if they do.
+/// The reason if match conditions prevent the call.
 fn excluded(verdict: &ConditionsVerdict) -> Option<String> {
     match verdict {
         ConditionsVerdict::Matched => None,
         ConditionsVerdict::Excluded { condition } => {
             Some(format!("excluded by matchCondition {condition}"))
         }
-        _ => Some(String::from(
-            "not called: a matchCondition cannot be evaluated",
-        )),
+        _ => Some(String::from("not called: matchCondition evaluation failed")),
     }
 }
 
-/// The first predicate that said no.
+/// The first predicate that did not match.
 fn unmatched(predicates: &Predicates) -> String {
     if predicates.namespace == NamespaceVerdict::Refused {
         return String::from("excluded by namespaceSelector");

@@ -430,7 +430,7 @@ async fn explain_and_the_server_never_disagree() {
     }
 }
 
-/// What was met, and how often.
+/// The number of cases per feature.
 type Reached = std::collections::BTreeMap<String, usize>;
 
 async fn compare(

@@ -75,7 +75,7 @@ fn an_evaluation_error_is_a_failure() {
     assert_eq!(
         run.stdout,
         "TYPE   COST   ERROR\ndyn    2      no such key: nope\n\
-         help: if it may be absent, test for it with `has(object.nope)`\n"
+         help: if the key is optional, test for it with `has(object.nope)`\n"
     );
 }
 
@@ -383,7 +383,7 @@ fn evaluates_an_expression_as_a_policy_would() {
     let run = lockgate(&["cel", "check", "--policy", &object]);
     assert_eq!(run.code, Some(4));
     assert!(
-        run.stderr.contains("contains no policy"),
+        run.stderr.contains("no policy found"),
         "{}",
         run.transcript()
     );
@@ -540,7 +540,7 @@ fn rules_of_custom_resources_have_self_and_old_self() {
     assert!(run.stdout.contains("true"), "{}{}", run.stdout, run.stderr);
     let run = lockgate(&[&["cel", "eval", rule][..], &at].concat());
     assert_eq!(run.code, Some(1), "{}", run.stdout);
-    assert!(run.stdout.contains("there is none"), "{}", run.stdout);
+    assert!(run.stdout.contains("no old value"), "{}", run.stdout);
     // Values without a definition are typed as they look.
     let (new, old) = (
         file("new.yaml", "{size: 2}"),

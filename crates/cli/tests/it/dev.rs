@@ -153,16 +153,16 @@ async fn a_rendered_chart_is_taken_as_it_is_and_followed() {
     while !dev.line().starts_with(&ready) {}
     let log = dev.stop();
     for said in [
-        "playing Certificate of cert-manager.io",
-        "playing Issuer of cert-manager.io",
-        "playing ServiceMonitor of monitoring.coreos.com",
+        "unknown kind Certificate of cert-manager.io",
+        "unknown kind Issuer of cert-manager.io",
+        "unknown kind ServiceMonitor of monitoring.coreos.com",
         "Warning: not applied: v1 ConfigMap NOT-A-NAME",
         "applied 4 of 5 objects",
         "chart.yaml` changed, restarting",
     ] {
         assert!(log.contains(said), "{said}: {log}");
     }
-    assert!(!log.contains("cannot play"), "{log}");
+    assert!(!log.contains("cannot define"), "{log}");
 }
 
 /// A webhook that does not start is started again once its source has changed.

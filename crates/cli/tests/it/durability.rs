@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// What is known of an object.
+/// The acknowledged state of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
     version: u64,
@@ -62,9 +62,9 @@ enum Attempt {
 /// Everything one writer did to the names that are its own.
 #[derive(Debug, Default)]
 struct History {
-    /// What the server said of a name last: an object, or that it is gone.
+    /// The last acknowledged state of a name: an object, or its deletion.
     acknowledged: BTreeMap<String, Option<Known>>,
-    /// What it did not say any more.
+    /// Writes without a response.
     attempted: BTreeMap<String, Attempt>,
     /// All versions it gave out.
     versions: BTreeSet<u64>,
@@ -160,7 +160,7 @@ impl History {
     }
 }
 
-/// What writers of one life of a server share.
+/// The state shared by the writers of one server process.
 struct Load {
     tls: TlsConnector,
     port: u16,
@@ -187,7 +187,7 @@ async fn everything(tls: &TlsConnector, port: u16) -> (BTreeMap<String, Known>, 
     (found.collect(), version.parse().unwrap())
 }
 
-/// What is there from the start, which no restart makes again.
+/// The bootstrap objects, which no restart recreates.
 async fn bootstrapped(tls: &TlsConnector, port: u16) -> Value {
     let mut client = Client::connect(tls, port).await.unwrap();
     let (_, list) = client
@@ -311,7 +311,7 @@ fn a_second_server_is_told_who_uses_the_folder() {
     assert!(second.port_within(crate::served::DEADLINE).is_err());
     let complaint = second.complaint();
     let want = format!(
-        "the folder `{}` is in use by process {}",
+        "the directory `{}` is in use by process {}",
         home.data().display(),
         served.pid()
     );

@@ -245,7 +245,7 @@ webhooks:
     let run = lint(&file, &["--fix"]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     assert!(
-        run.stderr.contains("leaves no safe place for the fixes"),
+        run.stderr.contains("cannot apply the fixes safely"),
         "{}",
         run.stderr
     );
@@ -311,7 +311,7 @@ fn captured_calls_are_judged_with_the_configurations() {
     let path = capture.to_str().unwrap();
     let run = lint(&manifests, &["--capture", path, "-o", "json"]);
     assert_eq!(run.code, Some(3), "{}", run.transcript());
-    let told = "replace the list `spec.containers` as a whole (CREATE pods shop/web)";
+    let told = "replace the whole list `spec.containers` (CREATE pods shop/web)";
     assert!(
         run.stdout.contains("\"W031\"") && run.stdout.contains(told),
         "{}",
@@ -329,7 +329,7 @@ fn captured_calls_are_judged_with_the_configurations() {
     let run = lockgate(&["lint", "good.yaml", "--capture", path]);
     assert!(
         run.stderr
-            .contains("no captured call is of a webhook among these configurations"),
+            .contains("no captured call matches a webhook of these configurations"),
         "{}",
         run.stderr
     );

@@ -172,7 +172,7 @@ fn more_connections_than_open_files_are_refused() {
     let run = lockgate(&["serve", "--secure-port=0", "--max-connections", &most]);
     assert_ne!(run.code, Some(0), "{}", run.transcript());
     assert!(
-        run.stderr.contains("needs more open files than the"),
+        run.stderr.contains("exceeds the open file limit of"),
         "{}",
         run.transcript()
     );

@@ -56,7 +56,7 @@ fn a_filter_that_does_not_parse_is_a_usage_error() {
         .output()
         .unwrap();
     assert_eq!(run.status.code(), Some(2), "{run:?}");
-    assert!(String::from_utf8_lossy(&run.stderr).contains("RUST_LOG is `lockgate=loud`"));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("cannot parse RUST_LOG `lockgate=loud`"));
 }
 
 #[test]

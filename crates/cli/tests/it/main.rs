@@ -73,7 +73,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
-/// How a run ended.
+/// The result of a run.
 struct Run {
     code: Option<i32>,
     stdout: String,

@@ -33,8 +33,7 @@ fn says_which_comments_controller_gen_does_not_see() {
     let run = manifests(&["manifests/kubebuilder/placement"]);
     let lines: Vec<&str> = run.stderr.lines().collect();
     assert_eq!(lines.len(), 8, "{}", run.stderr);
-    let first =
-        "manifests/kubebuilder/placement/a.go:4:4: not read, as controller-gen does not either";
+    let first = "manifests/kubebuilder/placement/a.go:4:4: marker ignored, as controller-gen does";
     assert!(lines[0].starts_with(first), "{}", lines[0]);
 }
 
@@ -153,12 +152,12 @@ fn a_wrong_command_line_is_told() {
         (
             &["manifests/rust", "--service", "hooks"],
             2,
-            "`hooks` is no Service reference",
+            "`hooks` is not a Service reference",
         ),
         (
             &["manifests/rust", "--service", "a/b:x"],
             2,
-            "`a/b:x` is no Service reference",
+            "`a/b:x` is not a Service reference",
         ),
         (
             &["manifests/rust", "--url", "http://x"],
@@ -173,7 +172,7 @@ fn a_wrong_command_line_is_told() {
         (
             &["manifests/rust", "--inject-ca-from", "cert"],
             2,
-            "`cert` is no Certificate reference",
+            "`cert` is not a Certificate reference",
         ),
         (
             &["manifests/rust", "--ca-bundle", "good.yaml"],
@@ -316,7 +315,7 @@ fn tells_what_is_wrong_with_conversions() {
     assert!(
         missing
             .stderr
-            .contains("other.go:3:4: no file of --definition has `notes.example.com`"),
+            .contains("other.go:3:4: no file of --definition contains `notes.example.com`"),
         "{}",
         missing.stderr
     );

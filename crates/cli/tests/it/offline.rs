@@ -43,7 +43,7 @@ fn bad_input_gets_one_clear_message_and_its_exit_code() {
         &explain(&["-f", "good.yaml", "--object", "-"]),
         "",
         4,
-        "there is no object",
+        "no object found",
     );
     complains(
         &explain(&["-f", "good.yaml", "--object", "-"]),
@@ -88,20 +88,20 @@ fn bad_input_gets_one_clear_message_and_its_exit_code() {
         &["replay", "-"],
         "{\"format\":\"lockgate-capture\",\"version\":1,\"source\":\"x\"}",
         2,
-        "nothing to replay on",
+        "no manifests, cluster or webhook given",
     );
     complains(&["capture", "audit", "-"], "not json", 4, "<stdin>:1: ");
     complains(
         &["capture", "audit", "-"],
         "{}",
         4,
-        "no event could be used",
+        "no usable audit event found",
     );
     complains(
         &["init", "policy", "Bad_Name"],
         "",
         2,
-        "cannot be the name of a project",
+        "is not a valid project name",
     );
     complains(
         &[
@@ -115,7 +115,7 @@ fn bad_input_gets_one_clear_message_and_its_exit_code() {
         ],
         "",
         2,
-        "`folder` is no checkout of Lockgate",
+        "`folder` is not a Lockgate checkout",
     );
     complains(
         &["init", "policy", "x", "--directory", "nowhere/x"],
@@ -128,7 +128,7 @@ fn bad_input_gets_one_clear_message_and_its_exit_code() {
         &["init", "policy", "x", "--directory", "folder"],
         "",
         2,
-        "exists already",
+        "already exists",
     );
 }
 
@@ -234,7 +234,7 @@ fn a_server_is_explained_captured_and_replayed() {
         &file("capture.jsonl"),
     ]);
     assert_eq!(again.code, Some(1));
-    assert!(again.stderr.contains("exists already"), "{}", again.stderr);
+    assert!(again.stderr.contains("already exists"), "{}", again.stderr);
 }
 
 /// An expression that only newer versions take is invalid input in an older one, and so is a kind it does not serve.
@@ -506,7 +506,7 @@ async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
     );
     assert!(!run.stdout.contains("uid:"), "{}", run.stdout);
     for (args, message) in [
-        (&["--forward", "http://x/"][..], "begins with https://"),
+        (&["--forward", "http://x/"][..], "must begin with https://"),
         (&["--forward-name", "x"], "--forward <URL>"),
     ] {
         let run = lockgate(

@@ -35,7 +35,8 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const SERVERS: usize = 3;
 const WRITERS: usize = 2;
 const NAMES: usize = 7;
-/// How long a server may admit by what another one has replaced, unless it is linearizable: docs/storage.md.
+/// The time for which a server may admit by objects that another server has replaced, unless it is linearizable:
+/// docs/storage.md.
 const WINDOW: Duration = Duration::from_secs(10);
 /// Long enough for clients to be told to connect elsewhere.
 const DRAINED: &[&str] = &["--shutdown-delay-duration=1s"];
@@ -62,7 +63,7 @@ impl Consistency {
     }
 }
 
-/// Where a server listens, and how it admits: it may be another process after a while.
+/// The address of a server and its consistency; the process behind it may be restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Door {
     port: u16,
@@ -219,7 +220,7 @@ impl Clock {
     }
 }
 
-/// What all clients share.
+/// The state shared by all clients.
 #[derive(Clone)]
 struct Load {
     recorder: Recorder,
@@ -244,9 +245,9 @@ struct Failed {
 /// Requests that a policy denies which was just acknowledged by another server.
 #[derive(Debug, Default)]
 struct Admission {
-    /// Those that were denied.
+    /// Denied requests.
     honoured: AtomicUsize,
-    /// Those that were not, with the time between the acknowledgement and the request, which is to be none if linearizable.
+    /// Allowed requests, with the time between the acknowledgement and the request; must be none if linearizable.
     stale: AtomicUsize,
     stale_linearizable: AtomicUsize,
     longest_micros: AtomicU64,
@@ -528,7 +529,7 @@ impl Load {
     }
 }
 
-/// What became of a request that a policy denies.
+/// The outcome of a request that a policy denies.
 #[derive(Debug, PartialEq, Eq)]
 enum Tried {
     Denied,
@@ -799,7 +800,7 @@ impl Cluster {
 enum Expected {
     /// Everybody's: nothing can be written.
     Everywhere,
-    /// Those under way at the server that it happens to.
+    /// Requests in progress at the affected server.
     At(usize),
     /// Writes under way at a member that is lost: nobody knows whether they happened.
     UnderWay,
@@ -822,13 +823,13 @@ impl Fault {
     }
 }
 
-/// How many requests failed, and whether they had to.
+/// The numbers of failed requests, expected and unexpected.
 #[derive(Debug, Default)]
 struct Failures {
     everywhere: usize,
     at_the_server: usize,
     under_way: usize,
-    /// What nothing explains.
+    /// Unexplained failures.
     unexpected: Vec<(String, Failed)>,
 }
 

@@ -208,7 +208,7 @@ async fn a_server_calls_plugins_that_it_does_not_run() {
     server.stop();
 }
 
-/// What kube-apiserver v1.36.4 does with each set of flags: `conformance/plugins/flags.json` has its words.
+/// The behaviour of kube-apiserver v1.36.4 for each set of flags: `conformance/plugins/flags.json` has the recordings.
 #[test]
 fn flags_of_plugins_end_as_recorded() {
     let file = concat!(

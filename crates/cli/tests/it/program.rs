@@ -1,4 +1,4 @@
-//! What every command has in common.
+//! Behaviour common to all commands.
 
 use super::lockgate;
 

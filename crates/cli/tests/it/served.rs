@@ -37,7 +37,7 @@ impl Home {
         self.0.path()
     }
 
-    /// Where the data are.
+    /// The data directory.
     pub(crate) fn data(&self) -> PathBuf {
         self.path().join("data")
     }
@@ -129,7 +129,7 @@ impl Served {
         self.child.wait().unwrap().code()
     }
 
-    /// What it wrote to standard error, after it was ended.
+    /// Its standard error, after it was stopped.
     pub(crate) fn complaint(&mut self) -> String {
         self.kill();
         let stderr: ChildStderr = self.child.stderr.take().unwrap();

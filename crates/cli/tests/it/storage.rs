@@ -126,7 +126,7 @@ async fn a_snapshot_of_a_running_server_is_restored() {
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     tokio::task::block_in_place(|| {
-        refused(&save, 1, "is there already");
+        refused(&save, 1, "already exists");
         // Its data are locked, and it is the server's business.
         let (data, beside) = (home.data(), home.path().join("beside"));
         let direct = ["snapshot", "save", "--data-dir", text(&data), text(&beside)];
@@ -154,7 +154,7 @@ async fn a_snapshot_of_a_running_server_is_restored() {
             text(&again),
         ],
         1,
-        "has a store already",
+        "already has a store",
     );
     done(&[
         "snapshot",
@@ -264,12 +264,12 @@ async fn objects_move_from_disk_to_etcd_and_back() {
     let to_etcd = ["store", "copy", "--from", text(&disk), "--to", &url];
     tokio::task::block_in_place(|| {
         done(&to_etcd);
-        refused(&to_etcd, 1, "there are objects in etcd already");
+        refused(&to_etcd, 1, "etcd already has objects");
         done(&[&to_etcd[..], &["--overwrite"]].concat());
         refused(
             &["store", "copy", "--from", "/nowhere", "--to", &url],
             1,
-            "has no store",
+            "contains no store",
         );
     });
 
@@ -345,7 +345,7 @@ fn a_directory_that_others_can_read_is_closed_with_a_warning() {
     assert_eq!(mode & 0o777, 0o700);
     let log = served.stop();
     assert!(
-        log.contains("permissions too open, repaired") && log.contains("755"),
+        log.contains("permissions too open, corrected") && log.contains("755"),
         "{log}"
     );
     let (served, _) = home.start_ready();

@@ -270,7 +270,7 @@ function showDetail(detail, view) {
     h("h2", null, tag(denied ? "denied" : "allowed"), `#${detail.n} ${request.operation} ${resource}`, h("span", { class: "faint" }, object), h("span", { class: "spring" }), h("button", { onclick: closeDetail, title: "Close (Esc)" }, "Close")),
     denied?.status && h("div", { class: "verdict", id: "verdict" }, denied.by && h("strong", null, `${denied.by.type} ${denied.by.name}: `), `${denied.status.code} ${denied.status.message}`),
     h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
-    detail.objectsOmitted && h("p", { class: "faint" }, "Objects are not shown: they are too large, or you may not see them."),
+    detail.objectsOmitted && h("p", { class: "faint" }, "Objects not shown: too large, or access denied."),
     h("div", { class: "tabs", role: "tablist" }, Object.keys(VIEWS).map((name) => h("button", { role: "tab", "aria-selected": String(name === view), onclick: () => showDetail(detail, name) }, name)),
       h("span", { class: "spring" }), state.sees && h("button", { onclick: () => capture([detail.n]), title: "Download as an AdmissionReview" }, "Download"), state.sees && h("button", { onclick: () => play(detail.n, "object", {}) }, "Playground")),
     h("div", { role: "tabpanel" }, VIEWS[view](detail)),
@@ -336,7 +336,7 @@ function timeline(detail) {
       now += run.ms;
     }
     now = start + step.ms;
-    return h("div", { class: "step" }, h("h3", null, `${step.step}, ${ms(step.ms)} ms`), parts.length ? parts : h("p", { class: "faint" }, "No webhook, policy or plugin had anything to do."),
+    return h("div", { class: "step" }, h("h3", null, `${step.step}, ${ms(step.ms)} ms`), parts.length ? parts : h("p", { class: "faint" }, "No webhook, policy or plugin applied."),
       quiet.length ? h("p", { class: "faint" }, `Ran without effect: ${[...new Set(quiet)].join(", ")}`) : null);
   });
 }
@@ -376,7 +376,7 @@ function hookItem(hook, from, total, run, detail) {
       ...Object.entries(hook.annotations ?? {}),
     ].filter(([, value]) => value).map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
     hook.changes?.length ? [h("h3", null, "Changes"), diff(hook.changes)] : null,
-    hook.patch && !hook.changes?.length ? h("p", { class: "faint" }, "The patch changes nothing.") : null,
+    hook.patch && !hook.changes?.length ? h("p", { class: "faint" }, "The patch has no effect.") : null,
   ];
   return item({ title: hook.name, type: "webhook", result, from, took: hook.ms, total, body, quiet: result === "skipped" || result === "not reinvoked" });
 }
@@ -456,7 +456,7 @@ function allChanges(detail) {
       for (const hook of run.hooks) add(hook.name, "webhook", run.round, hook.changes);
     }
   }
-  return parts.length ? parts : h("p", { class: "faint" }, "Nothing was changed.");
+  return parts.length ? parts : h("p", { class: "faint" }, "No changes.");
 }
 
 const MAX_LINES = 5000;
@@ -464,7 +464,7 @@ const MAX_LINES = 5000;
 /** The object with the name of whoever set a field beside it. */
 function blamed(detail) {
   const object = detail.finalObject ?? detail.object ?? detail.oldObject;
-  if (!object) return h("p", { class: "faint" }, "There is no object.");
+  if (!object) return h("p", { class: "faint" }, "No object.");
   const author = (pointer) => {
     for (let path = pointer; ; path = path.slice(0, path.lastIndexOf("/"))) {
       if (detail.blame?.[path]) return detail.blame[path];
@@ -479,7 +479,7 @@ function blamed(detail) {
       const by = author(pointer);
       return h("div", { class: by ? "blamed" : "" }, h("pre", null, line), h("span", { class: "by" }, by ? `${by.type} ${by.name}${by.round > 1 ? `, round ${by.round}` : ""}` : ""));
     })),
-    h("p", { class: "faint" }, [all.length > MAX_LINES && `${all.length - MAX_LINES} more lines. `, managedFields && "managedFields are not shown. ", Object.keys(detail.blame ?? {}).length ? "Colored fields were set by admission." : "Admission set no field."].filter(Boolean).join("")),
+    h("p", { class: "faint" }, [all.length > MAX_LINES && `${all.length - MAX_LINES} more lines. `, managedFields && "managedFields are not shown. ", Object.keys(detail.blame ?? {}).length ? "Fields set by admission are colored." : "Admission set no field."].filter(Boolean).join("")),
   ];
 }
 
@@ -527,7 +527,7 @@ function drawRegistered() {
   const text = $("search").value.trim().toLowerCase();
   const rows = registered.filter((row) => `${row.name} ${row.configuration ?? ""} ${row.kind}`.toLowerCase().includes(text));
   if (!rows.length) {
-    $("table").replaceChildren(h("p", { class: "faint" }, registered.length ? "Nothing matches." : "No webhooks and no policies are registered."));
+    $("table").replaceChildren(h("p", { class: "faint" }, registered.length ? "No matches." : "No webhooks or policies registered."));
     return;
   }
   const headers = [["#", "number"], ["Phase"], ["Name"], ["Health"], ["Calls", "number"], ["Rejected", "number"], ["Failed", "number"], ["Changed", "number"], ["p50 ms", "number"], ["p95 ms", "number"], ["On failure"], ["Findings"]];
@@ -649,7 +649,7 @@ function nextTheme() {
 function pause() {
   state.paused = !state.paused;
   $("pause").setAttribute("aria-pressed", String(state.paused));
-  $("pause").textContent = state.paused ? "Go on" : "Pause";
+  $("pause").textContent = state.paused ? "Resume" : "Pause";
   if (!state.paused) {
     const waiting = state.waiting;
     state.waiting = [];

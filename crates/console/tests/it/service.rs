@@ -1,4 +1,4 @@
-//! What is answered, and to whom.
+//! Responses, and access to them.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};

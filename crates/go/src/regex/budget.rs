@@ -7,7 +7,7 @@ const AUTOMATA: usize = 48 << 20;
 /// Bytes of automata and programs.
 const ALL: usize = 64 << 20;
 
-/// Of all patterns: whoever has many of them has no more memory than whoever has few.
+/// The total for all patterns: many patterns have no more memory than few.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory that a pattern takes, until it is dropped.

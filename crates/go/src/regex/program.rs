@@ -36,8 +36,7 @@ pub(super) struct Program {
     is_anchored: bool,
 }
 
-/// Where the compiler goes on once what is below has been compiled. Programs are made from their end:
-/// `next` is the step that follows.
+/// A pending continuation of the compiler. Programs are built from the end: `next` is the step that follows.
 enum Frame<'h> {
     Compile(&'h Hir),
     /// A copy of something repeated, before as many as are left; `skip` is the step after all of them.
@@ -61,7 +60,7 @@ enum Frame<'h> {
     },
 }
 
-/// How the body of a loop is left out.
+/// The way to skip the body of a loop.
 #[derive(Clone, Copy, PartialEq)]
 enum Skip {
     /// It is not.
@@ -125,7 +124,7 @@ impl Program {
         self.search(text, from, false)
     }
 
-    /// Successive matches, at most so many. An empty one right behind another does not count.
+    /// Successive matches, up to a maximum. An empty match directly after another does not count.
     pub(super) fn find_all<'t>(&self, text: &'t str, limit: usize) -> Vec<&'t str> {
         let mut found = Vec::new();
         let (mut from, mut last) = (0, None);
@@ -391,7 +390,7 @@ impl<'h> Compiler<'h> {
 /// The steps at which a search is at a time, in the order of preference.
 struct Threads {
     order: Vec<u32>,
-    /// Where the match of a step began.
+    /// The start of a step's match.
     begins: Vec<usize>,
     /// In which round a step was visited last.
     visited: Vec<u32>,

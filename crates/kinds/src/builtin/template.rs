@@ -70,7 +70,7 @@ pub(super) fn replicas_row(object: &Value, common: &Common<'_>) -> Row {
     ])
 }
 
-/// How many of the wanted replicas are ready.
+/// The ready and desired replicas.
 pub(super) fn ready(object: &Value) -> Value {
     let ready = read::integer(object, "/status/readyReplicas");
     cell(format!(

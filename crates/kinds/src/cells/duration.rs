@@ -52,7 +52,7 @@ fn two(first: (i64, &str), second: (i64, &str)) -> String {
     }
 }
 
-/// How long ago a time was; what is no time is unknown.
+/// The age of a timestamp; `<unknown>` if it is invalid.
 pub(crate) fn since(text: &str, now: Time) -> String {
     match Time::parse(text) {
         Ok(time) if !time.is_zero() => {

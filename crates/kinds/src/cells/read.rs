@@ -65,7 +65,7 @@ pub(crate) fn items<'v>(object: &'v Value, pointer: &str) -> &'v [Value] {
         .unwrap_or_default()
 }
 
-/// How many elements or members a collection has.
+/// The number of elements or fields of a collection.
 pub(crate) fn count(object: &Value, pointer: &str) -> usize {
     match at(object, pointer) {
         Some(Value::Array(items)) => items.len(),

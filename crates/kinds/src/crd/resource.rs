@@ -27,7 +27,7 @@ pub enum Scope {
     Cluster,
 }
 
-/// How objects of one version become those of another.
+/// The conversion between versions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Conversion {
     /// Only `apiVersion` changes.
@@ -49,7 +49,7 @@ pub struct Column {
     pub description: String,
     /// Above zero, only wide tables have it.
     pub priority: i64,
-    /// Where the value stands in an object.
+    /// The JSONPath of the value.
     pub json_path: String,
 }
 
@@ -68,7 +68,7 @@ pub struct Version {
     pub schema: Schema,
     /// True if there is a status subresource.
     pub status: bool,
-    /// Where a `Scale` is found, if there is a scale subresource.
+    /// The paths of the scale subresource, if enabled.
     pub scale: Option<ScalePaths>,
     /// The columns that are given; without any, there is the age.
     pub columns: Vec<Column>,
@@ -97,7 +97,7 @@ pub struct CustomResource {
     pub scope: Scope,
     /// Keeps fields that are not in the schema, as `v1beta1` definitions could ask for.
     pub preserve_unknown_fields: bool,
-    /// How versions become each other.
+    /// The conversion between versions.
     pub conversion: Conversion,
     /// The versions, as the definition lists them.
     pub versions: Vec<Version>,

@@ -13,14 +13,14 @@ use crate::structural::error;
 use crate::structural::json::verbose;
 use crate::structural::props::Props;
 
-/// Where an object keeps what a `Scale` shows.
+/// The paths of the fields of a `Scale`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// Where the number of replicas asked for stands, such as `.spec.replicas`.
+    /// The path of the desired replicas, such as `.spec.replicas`.
     pub spec_replicas: String,
-    /// Where the number of replicas there are stands.
+    /// The path of the current replicas.
     pub status_replicas: String,
-    /// Where the selector of the replicas stands, as text, if anywhere.
+    /// The path of the label selector as a string, if any.
     pub label_selector: Option<String>,
 }
 

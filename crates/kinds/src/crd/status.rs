@@ -22,7 +22,7 @@ use crate::structural::props::Props;
 /// A condition without its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition<'a> {
-    /// Which condition it is.
+    /// The condition type.
     pub condition_type: &'a str,
     /// `True`, `False` or `Unknown`.
     pub status: &'a str,

@@ -1,4 +1,4 @@
-//! Which definitions are refused.
+//! Validation of CustomResourceDefinitions.
 //!
 //! Errors name fields as upstream's internal form has them: what all versions have in common stands
 //! at the top of the specification there, so the schema of a single version is

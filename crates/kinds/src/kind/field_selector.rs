@@ -10,7 +10,7 @@ pub struct FieldSelector {
     read: Read,
 }
 
-/// How a field becomes the text that selectors compare.
+/// The conversion of a field to the string that selectors compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Read {
     /// The text at a path; empty when absent.

@@ -40,7 +40,7 @@ pub struct Resource {
     pub allow_create_on_update: bool,
     /// A PUT without a resourceVersion overwrites whatever is there.
     pub allow_unconditional_update: bool,
-    /// How `metadata.generation` is kept.
+    /// The handling of `metadata.generation`.
     pub generation: Generation,
     /// Deletion waits for a grace period.
     pub graceful: bool,
@@ -71,7 +71,7 @@ pub struct Subresource {
     pub verbs: &'static [&'static str],
 }
 
-/// How `metadata.generation` is kept.
+/// The handling of `metadata.generation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generation {
     /// It is whatever the client sent when the object was created.

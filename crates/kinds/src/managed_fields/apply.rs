@@ -26,7 +26,7 @@ use super::validate::{Duplicates, validate};
 use super::value::equal;
 use super::{FieldManager, Problem};
 
-/// Who is said to own what was there before anybody was tracked.
+/// The manager of fields that existed before tracking began.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// The client whose client-side apply is taken over.
@@ -38,8 +38,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 // UPSTREAM: apimachinery pkg/api/validation/objectmeta.go (TotalAnnotationSizeLimitB)
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
-/// How much text conflicts may come to. Many conflicts far down in long keys would come to
-/// gigabytes.
+/// The maximum text size of conflicts. Many conflicts at deep paths with long keys would take gigabytes.
 const TEXT_BUDGET: usize = 1 << 20;
 
 /// Why a configuration was not applied.

@@ -1,4 +1,4 @@
-//! Which fields two objects differ in, and which fields an object has.
+//! The fields of an object, and the fields in which two objects differ.
 //!
 //! Both walk without checking: objects have been [validated](super::validate) before.
 //!

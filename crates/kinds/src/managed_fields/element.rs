@@ -12,8 +12,7 @@ use lockgate_go::json::to_string;
 
 use super::value;
 
-/// How one step selects a child: a member by name, or an element of a list by its keys, its value or
-/// its position.
+/// A path element: a field name, or a list element by keys, value or index.
 #[derive(Debug, Clone)]
 pub enum Element {
     /// The member of a map or a struct.

@@ -40,7 +40,7 @@ fn both(ty: Ref<'_>, live: &Value, config: &Value) -> Option<Value> {
     }
 }
 
-/// Where only one side has a value, that value is kept.
+/// If only one side has a value, it is kept.
 fn either(ty: Ref<'_>, live: Option<&Value>, config: Option<&Value>) -> Option<Value> {
     match (live, config) {
         (Some(live), Some(config)) => both(ty, live, config),

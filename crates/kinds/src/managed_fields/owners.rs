@@ -1,4 +1,4 @@
-//! Who owns what: `metadata.managedFields`, read and written.
+//! Reads and writes `metadata.managedFields`.
 //!
 //! UPSTREAM: apimachinery pkg/util/managedfields/internal/managedfields.go
 
@@ -15,7 +15,7 @@ use crate::tree;
 
 use super::field_set::{FieldSet, FieldSetError};
 
-/// How an owner came to its fields.
+/// The operation of a managed fields entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     Apply,

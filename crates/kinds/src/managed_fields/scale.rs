@@ -12,7 +12,7 @@ use super::owners::{self, Id, ManagedFieldsError, Owner, Owners};
 
 const SCALE_VERSION: &str = "autoscaling/v1";
 
-/// Where the versions of a kind keep the number of replicas.
+/// The paths of the replica count in the versions of a kind.
 #[derive(Debug, Clone, Copy)]
 pub struct ScalePaths<'a> {
     /// The versions, each with the names that lead to the number. Owners in other versions are

@@ -74,7 +74,7 @@ pub(super) struct List<'s> {
     pub(super) identity: Identity<'s>,
 }
 
-/// How the elements of a list are told apart.
+/// The identity of list elements.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Identity<'s> {
     /// Not at all: the list has one owner.
@@ -447,7 +447,7 @@ impl<'s> List<'s> {
         matches!(self.identity, Identity::Atomic)
     }
 
-    /// How an element of the list is called, or why it cannot be.
+    /// The path element of a list element, or an error.
     pub(super) fn step(&self, value: &Value) -> Result<Element, Cow<'static, str>> {
         match self.identity {
             Identity::Atomic => Err("invalid indexing of non-associative list".into()),

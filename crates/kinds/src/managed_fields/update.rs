@@ -24,7 +24,7 @@ use super::{FieldManager, Problem};
 /// So many owners by update are kept; of more, the oldest become one.
 const MAX_UPDATERS: usize = 10;
 
-/// Who owns what others, long ago, changed.
+/// The manager of merged entries of old updaters.
 const ANCIENT: &str = "ancient-changes";
 
 /// The fields that are never owned.

@@ -12,7 +12,7 @@ use crate::structural::json::verbose;
 use super::Problem;
 use super::shape::{Atom, List, MapOf, Ref, Scalar};
 
-/// How much text errors may come to. Many errors far down in long keys would come to gigabytes.
+/// The maximum text size of errors. Many errors at deep paths with long keys would take gigabytes.
 const TEXT_BUDGET: usize = 1 << 20;
 
 /// The handling of list elements with equal keys.

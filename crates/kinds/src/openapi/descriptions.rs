@@ -1,4 +1,4 @@
-//! What is said about types and their members. The texts come from outside: they are nobody's here.
+//! Descriptions of types and fields. The texts are supplied by the caller.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -38,7 +38,7 @@ impl Descriptions {
         self.hasher.hash_one((ty, member))
     }
 
-    /// What is said about a type, or about a member of it.
+    /// The description of a type or of one of its fields.
     #[must_use]
     pub fn of(&self, ty: &str, member: &str) -> Option<String> {
         let place = self.places.get(&self.key(ty, member))?;

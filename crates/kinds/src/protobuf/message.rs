@@ -10,9 +10,8 @@ use super::error::DecodeError;
 use super::value::read;
 use super::wire::{Input, Wire, text, wrong_wire_type};
 
-/// How many messages an object may consist of. An empty message of two bytes becomes a JSON object of
-/// some hundred, so the size of the input alone is no bound; the largest object that storage takes has
-/// far fewer.
+/// The maximum number of messages in an object. An empty message of two bytes becomes a JSON object of several hundred
+/// bytes, so the input size alone is no bound; the largest storable object has far fewer messages.
 pub const MAX_MESSAGES: usize = 1 << 18;
 
 /// Reads a message of this type into the form that encoding Go's struct as JSON gives. The kind and the
@@ -35,7 +34,7 @@ enum Open<'b> {
         /// The message itself, and those of the structs that are embedded in it.
         parts: Vec<Part<'b>>,
         out: Map<String, Value>,
-        /// Where the next child belongs.
+        /// The position of the next child.
         place: Option<Place>,
     },
     /// A schema or something else.
@@ -58,7 +57,7 @@ struct Part<'b> {
     path: Vec<u16>,
 }
 
-/// Where a child belongs in a struct.
+/// The position of a child in a struct.
 struct Place {
     field: Field,
     /// The key in a map.

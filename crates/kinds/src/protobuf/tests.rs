@@ -1,4 +1,4 @@
-//! How messages are read, value by value. `tests/it` holds whole objects against upstream.
+//! Decoding of single values. `tests/it` compares whole objects with upstream.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

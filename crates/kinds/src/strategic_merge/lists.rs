@@ -10,7 +10,7 @@ use super::format::go_verb_v;
 use super::scalar::{Key, key, same_type};
 use super::{DELETE, DIRECTIVE, MERGE, PatchError, REPLACE, SET_ELEMENT_ORDER, go_kind, merge_map};
 
-/// How a list is merged.
+/// The merge rules of a list.
 pub(super) struct Rules {
     pub(super) element: Type,
     /// The member that identifies elements; empty for lists of scalars.

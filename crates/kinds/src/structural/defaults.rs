@@ -186,7 +186,7 @@ impl Node {
     }
 }
 
-/// Where a schema stands, as far as defaults are concerned.
+/// The position of a schema with regard to defaults.
 #[derive(Debug)]
 pub(crate) enum Place<'a> {
     /// At the root of a resource.

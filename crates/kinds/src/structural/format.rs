@@ -23,7 +23,7 @@ pub(crate) struct Format {
     check: Check,
 }
 
-/// How a text is checked.
+/// The validator of a format.
 type Check = Option<fn(&str) -> bool>;
 
 impl Format {

@@ -119,7 +119,7 @@ impl<'j> From<Item<'j>> for Identity<'j> {
     }
 }
 
-/// Where an item stands the second time; further times are not told.
+/// The index of the second occurrence of each duplicated item.
 fn repeated<'j>(items: impl ExactSizeIterator<Item = Item<'j>>) -> Vec<usize> {
     let mut times: HashMap<Identity<'j>, usize> = HashMap::with_capacity(items.len());
     let mut repeated = Vec::new();

@@ -1,4 +1,4 @@
-//! Where a value stands in an object.
+//! The field path of a value.
 //!
 //! Two texts exist for one place: errors of field rules put keys of maps into brackets, while the
 //! schema validator joins them with points.

@@ -14,7 +14,7 @@ use super::metadata::{self, Malformed};
 use super::path::Path;
 use super::schema::Schema;
 
-/// Where an object comes from.
+/// The source of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A client; malformed metadata is refused.

@@ -115,7 +115,7 @@ pub(crate) enum Additional {
     Schema(Box<Node>),
 }
 
-/// How the elements of a list are told apart.
+/// The identity of list elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListType {
     Atomic,
@@ -236,7 +236,7 @@ impl Schema {
     }
 }
 
-/// Where a schema stands: only on the spine do defaults and rules count.
+/// The position of a schema: defaults and rules apply only on the spine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Structure,

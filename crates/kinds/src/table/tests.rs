@@ -1,4 +1,4 @@
-//! How tables are made. `tests/it` holds the cells of each kind against upstream.
+//! Construction of tables. `tests/it` compares the cells of each kind with upstream.
 
 use serde_json::{Value, json};
 

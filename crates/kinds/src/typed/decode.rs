@@ -30,8 +30,7 @@ use super::{Type, embeds, find_field, struct_fields};
 /// At most this many findings are kept.
 pub const MAX_FINDINGS: usize = 100;
 
-/// How many bytes of paths are put together for findings. Repeated findings far down cost much and
-/// tell nothing new.
+/// The maximum total size of paths in findings. Repeated findings at deep paths are expensive and add nothing.
 const PATH_BUDGET: usize = 16 << 20;
 
 /// A value that Go's decoder rejects, in its words.

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Form, Type};
 
-/// What an object in memory has that its tree does not tell: empty lists and maps that Go does not write,
-/// and labels that are the very map of its template.
+/// In-memory state of an object that its tree does not represent: empty lists and maps that Go omits, and labels shared
+/// with the template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Empties {
     places: Vec<Empty>,

@@ -1,4 +1,4 @@
-//! How values are read, kind by kind. A Go program over the real decoder answered the same.
+//! Decoding of values, kind by kind. The expected results are from a Go program with the real decoder.
 
 use serde_json::{Value, json};
 

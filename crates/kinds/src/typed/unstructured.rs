@@ -42,7 +42,7 @@ impl Type {
     }
 }
 
-/// Where a value stands: its parent and the step from there.
+/// The position of a value: its parent and the last path element.
 #[derive(Clone, Copy)]
 enum Step {
     Root,
@@ -52,7 +52,7 @@ enum Step {
     Key(usize),
 }
 
-/// How many unknown members are listed.
+/// The maximum number of listed unknown fields.
 const MAX_UNKNOWN: usize = 1000;
 
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Objects and definitions of custom resources, with what the modules of v0.36.4 say about them.
 //!
-//! Where upstream walks a map in no order, errors stand in the order of names.
+//! Errors are sorted by name where upstream iterates over a map in random order.
 
 use lockgate_api::field::FieldError;
 use lockgate_kinds::crd;

@@ -11,7 +11,7 @@ use std::path::Path;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-/// How a write ends, as far as recordings tell.
+/// The recorded outcome of a write.
 #[derive(Debug, PartialEq)]
 enum End {
     /// The body cannot be decoded.

@@ -1,4 +1,4 @@
-//! Rules about who may change webhooks. They need the RBAC manifests.
+//! Rules about RBAC on webhook configurations. They need the RBAC manifests.
 
 use serde_json::Value as Json;
 
@@ -17,7 +17,7 @@ const WRITES: &[&str] = &[
     "*",
 ];
 const REGISTRATION: &str = "admissionregistration.k8s.io";
-/// Subjects that stand for everybody, or for every workload.
+/// Groups and users that include every user or every workload.
 const BROAD: &[&str] = &[
     "system:anonymous",
     "system:authenticated",
@@ -27,9 +27,9 @@ const BROAD: &[&str] = &[
 
 pub(super) static W040: Rule = Rule {
     id: "W040",
-    title: "everybody may change webhooks",
-    summary: "Whoever may write webhook configurations or policies turns every check off, or sees and changes every object of the \
-              cluster. The same goes for Secrets and pods in the namespace of a webhook.",
+    title: "webhooks are writable by everyone",
+    summary: "A user who can write webhook configurations or policies can disable every check, or read and change every object in the \
+              cluster. The same holds for Secrets and Pods in the namespace of a webhook.",
     advice: "Bind such roles to the administrators and controllers that need them.",
     bad: "
 apiVersion: rbac.authorization.k8s.io/v1
@@ -81,7 +81,7 @@ subjects: [{kind: ServiceAccount, namespace: hooks, name: webhook}]
                                 .iter()
                                 .any(|plural| allows(role, "", Some(plural))) =>
                     {
-                        format!("Secrets, pods or services of `{at}`, where a webhook runs")
+                        format!("Secrets, Pods or Services in `{at}`, where a webhook runs")
                     }
                     _ => continue,
                 };

@@ -1,4 +1,4 @@
-//! Rules about URLs that webhooks are called at.
+//! Rules about the URLs of webhooks.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,7 +7,7 @@ use crate::finding::Grade;
 use crate::rule::Rule;
 use crate::set::Hook;
 
-/// Names under which clouds serve the credentials of a machine.
+/// Host names of cloud metadata services, which serve instance credentials.
 const METADATA_HOSTS: &[&str] = &["metadata.google.internal", "metadata.goog", "instance-data"];
 
 /// The host of the webhook's URL, in lower case and without brackets.
@@ -25,10 +25,10 @@ fn host(hook: &Hook) -> Option<String> {
 
 pub(super) static W024: Rule = Rule {
     id: "W024",
-    title: "URL that is not the same everywhere",
-    summary: "Every API server resolves the URL itself. `localhost` is another machine for each of them, and most control planes \
-              cannot resolve names of services in the cluster.",
-    advice: "Use `clientConfig.service` for webhooks in the cluster, and a name that resolves outside of it for others.",
+    title: "URL resolves differently on each API server",
+    summary: "Every API server resolves the URL itself. `localhost` is a different host for each of them, and most control planes \
+              cannot resolve the DNS names of Services.",
+    advice: "Use `clientConfig.service` for webhooks in the cluster, and an externally resolvable name for others.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -66,13 +66,13 @@ webhooks:
                 .is_ok_and(|address| address.is_loopback());
             let message = match host.as_str() {
                 name if is_loopback || name == "localhost" || name.ends_with(".localhost") => {
-                    format!("`{host}` is the machine of each API server itself")
+                    format!("`{host}` is the host of each API server")
                 }
                 name if name.ends_with(".svc")
                     || name.contains(".svc.")
                     || name.ends_with(".cluster.local") =>
                 {
-                    format!("`{host}` is a name of the cluster's DNS, which API servers do not use")
+                    format!("`{host}` is a cluster DNS name, which API servers do not resolve")
                 }
                 _ => continue,
             };
@@ -84,9 +84,9 @@ webhooks:
 pub(super) static W025: Rule = Rule {
     id: "W025",
     title: "URL to a private address",
-    summary: "API servers reach networks that users do not. Whoever may write configurations makes them send requests to these, and \
-              reads the answers in errors (CVE-2020-8561): to the metadata service of a cloud, for its credentials.",
-    advice: "Call a service or a public name, and restrict who may write webhook configurations.",
+    summary: "API servers reach networks that users do not. A user who can write webhook configurations can make them send requests \
+              there and read the responses in errors (CVE-2020-8561), for example credentials from a cloud metadata service.",
+    advice: "Call a Service or a public name, and restrict write access to webhook configurations.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -122,11 +122,11 @@ webhooks:
             let address = host.parse::<IpAddr>().ok();
             let (grade, what) = match address {
                 _ if METADATA_HOSTS.contains(&host.as_str()) => {
-                    (Grade::Usual, "the metadata service of a cloud")
+                    (Grade::Usual, "a cloud metadata service")
                 }
                 Some(address) if is_link_local(address) => (
                     Grade::Usual,
-                    "a link-local address, as metadata services have",
+                    "a link-local address, like those of metadata services",
                 ),
                 Some(address) if is_private(address) => (Grade::Lower, "a private address"),
                 _ => continue,

@@ -1,4 +1,4 @@
-//! Rules about the service behind a webhook. They say something only where its manifests are given.
+//! Rules about the Service behind a webhook. They need its manifests.
 
 use lockgate_api::meta::label_selector::LabelSelector;
 use serde_json::Value as Json;
@@ -10,16 +10,16 @@ use crate::resource::BUILTIN;
 use crate::rule::{Reporter, Rule};
 use crate::set::{Hook, Manifest, Set, labels_at};
 
-/// The port of a service that a webhook is called on by default.
+/// The default port of `clientConfig.service`.
 const DEFAULT_PORT: i64 = 443;
 
 pub(super) static W012: Rule = Rule {
     id: "W012",
-    title: "backend is missing, or alone",
-    summary: "A webhook is as available as the pods behind its service. A port that the service does not have and a selector that \
-              matches no pod mean that every call fails; a single replica, that every rollout and node drain is an outage.",
-    advice: "Run at least two replicas on different nodes (a topology spread constraint or pod anti-affinity) with a \
-             PodDisruptionBudget, behind a service whose selector and port match.",
+    title: "backend unavailable or not redundant",
+    summary: "A webhook is as available as the Pods behind its Service. If the Service lacks the port, or its selector matches no \
+              Pod, every call fails. With a single replica, every rollout and node drain is an outage.",
+    advice: "Run at least two replicas on different nodes (topology spread constraint or Pod anti-affinity) with a \
+             PodDisruptionBudget, behind a Service whose selector and port match.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -146,7 +146,7 @@ fn backend(set: &Set, hook: &Hook, service: &Manifest, report: &mut Reporter<'_>
                 Grade::Lower
             };
             let message = format!(
-                "{title} runs {replicas} replica{}: each of its restarts is an outage of the webhook",
+                "{title} runs {replicas} replica{}: every restart is an outage of the webhook",
                 if replicas == 1 { "" } else { "s" }
             );
             report.graded(grade, hook, "clientConfig.service", message);
@@ -163,12 +163,12 @@ fn backend(set: &Set, hook: &Hook, service: &Manifest, report: &mut Reporter<'_>
         let spread = ["/topologySpreadConstraints", "/affinity/podAntiAffinity"];
         if spread.iter().all(|pointer| pod.pointer(pointer).is_none()) {
             missing.push(String::from(
-                "neither topology spread constraints nor pod anti-affinity",
+                "neither topology spread constraints nor Pod anti-affinity",
             ));
         }
         if !missing.is_empty() {
             let message = format!(
-                "{title} has {}: all replicas can go at once",
+                "{title} has {}: all replicas can be evicted at once",
                 list(&missing, 2)
             );
             report.graded(Grade::Lower, hook, "clientConfig.service", message);
@@ -176,7 +176,7 @@ fn backend(set: &Set, hook: &Hook, service: &Manifest, report: &mut Reporter<'_>
     }
 }
 
-/// The least number of pods: that of its autoscaler, or its own.
+/// The minimum number of replicas: the autoscaler's minReplicas, or spec.replicas.
 fn replicas(set: &Set, workload: &Manifest) -> i64 {
     let scaler = set
         .of_kind("autoscaling", "HorizontalPodAutoscaler")
@@ -206,10 +206,10 @@ fn has_budget(set: &Set, namespace: &str, labels: &Labels) -> bool {
 
 pub(super) static W041: Rule = Rule {
     id: "W041",
-    title: "service of the webhook is not there",
-    summary: "A configuration whose service is gone, as after an uninstall that left it behind, fails every matching request, \
+    title: "Service of the webhook does not exist",
+    summary: "A webhook configuration left behind without its Service, for example after an uninstall, fails every matching request \
               and can keep namespaces in Terminating.",
-    advice: "Delete the configuration, or fix the namespace and name of its service.",
+    advice: "Delete the configuration, or correct the namespace and name of its Service.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -253,7 +253,7 @@ spec: {selector: {app: webhook}, ports: [{port: 443, targetPort: 8443}]}
             let Some((namespace, name)) = hook.service() else {
                 continue;
             };
-            // Without any service of the namespace, its manifests were not given.
+            // Without any Service in the namespace, its manifests are not part of the set.
             let mut services = set
                 .of_kind("", "Service")
                 .filter(|service| service.namespace == namespace);
@@ -268,14 +268,14 @@ spec: {selector: {app: webhook}, ports: [{port: 443, targetPort: 8443}]}
                 strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b))
             });
             let hint = nearest
-                .map(|nearest| format!(" (there is `{nearest}`)"))
+                .map(|nearest| format!(" (did you mean `{nearest}`?)"))
                 .unwrap_or_default();
             let grade = if hook.fails_closed() {
                 Grade::Usual
             } else {
                 Grade::Lower
             };
-            let message = format!("there is no service `{name}` in `{namespace}`{hint}");
+            let message = format!("no Service `{name}` in `{namespace}`{hint}");
             report.graded(grade, hook, "clientConfig.service", message);
         }
     },
@@ -284,9 +284,9 @@ spec: {selector: {app: webhook}, ports: [{port: 443, targetPort: 8443}]}
 pub(super) static W042: Rule = Rule {
     id: "W042",
     title: "configuration is applied before its backend",
-    summary: "`kubectl apply` creates objects in the order of the file. A webhook that fails closed and stands before its backend \
-              rejects the matching objects after it, its own Deployment among them.",
-    advice: "Put the configuration last, apply it after the backend is ready, or let the backend register itself.",
+    summary: "`kubectl apply` creates objects in file order. A webhook configuration that fails closed and precedes its backend \
+              rejects the matching objects that follow, including its own Deployment.",
+    advice: "Put the configuration last, apply it when the backend is ready, or let the backend register itself.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration

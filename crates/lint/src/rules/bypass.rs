@@ -1,4 +1,4 @@
-//! Rules about ways around a check.
+//! Rules about bypasses of a check.
 
 use std::collections::BTreeSet;
 
@@ -36,9 +36,9 @@ fn checks<'c>(context: &'c Context<'_>) -> impl Iterator<Item = &'c Hook> {
 pub(super) static W015: Rule = Rule {
     id: "W015",
     title: "object label bypasses the check",
-    summary: "Who writes an object writes its labels. A check with an `objectSelector` is skipped by anybody who sets the label, or \
-              leaves it out.",
-    advice: "Select by namespace or with match conditions on the user, and leave `objectSelector` to webhooks that people opt in to.",
+    summary: "The author of an object sets its labels. Anyone can skip a check with an `objectSelector` by setting or omitting \
+              the label.",
+    advice: "Select by namespace or with match conditions on the user, and use `objectSelector` only for opt-in webhooks.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -72,7 +72,7 @@ webhooks:
         let message = |keys: &[String]| {
             let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
             format!(
-                "whoever writes an object decides by its label {} whether it is checked",
+                "the author of an object can skip the check with the label {}",
                 list(&keys, 3)
             )
         };
@@ -101,9 +101,9 @@ webhooks:
 pub(super) static W016: Rule = Rule {
     id: "W016",
     title: "namespace label bypasses the check",
-    summary: "Who may update a namespace may label it. A check that selects namespaces by any label other than \
-              `kubernetes.io/metadata.name`, which the server sets, is skipped by labelling the namespace.",
-    advice: "Select by `kubernetes.io/metadata.name`, or guard the label itself with a webhook or policy on namespaces.",
+    summary: "A user who can update a namespace can label it. A check that selects namespaces by any label other than \
+              `kubernetes.io/metadata.name`, which the server sets, can be skipped by labelling the namespace.",
+    advice: "Select by `kubernetes.io/metadata.name`, or protect the label with a webhook or policy on namespaces.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -139,7 +139,7 @@ webhooks:
         let Some(namespaces) = resource::find("", "namespaces") else {
             return;
         };
-        // A configuration that also checks namespaces is taken to guard its label.
+        // A configuration that also checks namespaces is assumed to protect its label.
         let guarding: BTreeSet<usize> = context
             .set
             .hooks
@@ -152,7 +152,7 @@ webhooks:
             keys.retain(|key| key != NAME_LABEL);
             if !keys.is_empty() {
                 let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
-                let message = format!("whoever may label a namespace decides by {} whether it is checked", list(&keys, 3));
+                let message = format!("users who can label a namespace can skip the check with {}", list(&keys, 3));
                 report.hook(hook, "namespaceSelector", message);
             }
         }
@@ -161,11 +161,10 @@ webhooks:
 
 pub(super) static W018: Rule = Rule {
     id: "W018",
-    title: "check with holes",
+    title: "check with gaps",
     summary: "A rule for `pods` does not cover their subresources: ephemeral containers are added through `pods/ephemeralcontainers`, \
-              resources changed through `pods/resize`, replicas through `deployments/scale`. A check on CREATE alone is passed by \
-              creating a harmless object and updating it.",
-    advice: "Add the subresources and UPDATE to the rules, and make sure that the webhook understands them.",
+              resources changed through `pods/resize`, replicas through `deployments/scale`. A check on CREATE alone is bypassed by creating a valid object and updating it.",
+    advice: "Add the subresources and UPDATE to the rules, and make sure that the webhook handles them.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -196,7 +195,7 @@ webhooks:
     check: holes,
 };
 
-/// Resources whose objects also change through subresources.
+/// Resources that can also be changed through subresources.
 const SPLIT: &[(&str, &str, &[&str])] = &[
     ("", "pods", &["", "ephemeralcontainers", "resize"]),
     ("apps", "deployments", &["", "scale"]),
@@ -204,7 +203,7 @@ const SPLIT: &[(&str, &str, &[&str])] = &[
 ];
 
 fn holes(context: &Context<'_>, report: &mut Reporter<'_>) {
-    // Another webhook of the same configuration may fill the hole.
+    // Another webhook of the same configuration may close the gap.
     let mut updated: BTreeSet<(usize, &str, &str)> = BTreeSet::new();
     for hook in checks(context) {
         for (group, plural, subs) in SPLIT {
@@ -239,7 +238,7 @@ fn holes(context: &Context<'_>, report: &mut Reporter<'_>) {
 pub(super) static W045: Rule = Rule {
     id: "W045",
     title: "exclusion by a label that namespaces do not have",
-    summary: "A `NotIn` requirement also holds for namespaces without the label. One that means to exclude kube-system by \
+    summary: "A `NotIn` requirement also matches namespaces without the label. A selector that excludes kube-system by \
               `name: kube-system` excludes nothing: the server labels namespaces with `kubernetes.io/metadata.name`.",
     advice: "Use the key `kubernetes.io/metadata.name`.",
     bad: "
@@ -285,7 +284,7 @@ webhooks:
                 let named = requirement.values.iter().flatten().find(|value| {
                     value.starts_with("kube-") || Some(value.as_str()) == own
                 });
-                // A manifest may show that the namespace does have the label.
+                // The namespace's manifest may have the label.
                 let Some(named) = named.filter(|name| {
                     context.set.namespace_labels(name).get(&requirement.key) != Some(name)
                 }) else {

@@ -1,4 +1,4 @@
-//! Rules about captured calls: who caused them, and what came of them.
+//! Rules about captured calls: their users and their outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,19 @@ use crate::rule::{Captured, Rule};
 use crate::set::{Hook, Set};
 use crate::traffic::{Call, Exchange, Outcome};
 
-/// Fewer calls than this say nothing about the others.
+/// The minimum number of calls for a conclusion.
 const ENOUGH_CALLS: usize = 20;
-/// So many of a hundred calls without an effect are worth a match condition.
+/// The percentage of calls without effect above which a match condition is suggested.
 const IDLE_PERCENT: usize = 90;
-/// A policy can say so many different things.
+/// The maximum number of distinct results that suggest a policy.
 const FEW_MESSAGES: usize = 3;
 
 pub(super) static W028: Rule = Rule {
     id: "W028",
-    title: "called for nothing",
-    summary: "Each request waits for the call of a mutating webhook, also if the webhook has nothing to change. Where nearly all \
-              captured calls changed nothing, a match condition in the API server could have saved them.",
-    advice: "Add `matchConditions`, an `objectSelector` or narrower rules that leave out requests which the webhook does not change.",
+    title: "most calls change nothing",
+    summary: "Each request waits for the call of a mutating webhook, even if the webhook changes nothing. If nearly all captured calls \
+              changed nothing, match conditions in the API server can avoid them.",
+    advice: "Add `matchConditions`, an `objectSelector` or narrower rules to exclude requests that the webhook does not change.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -94,9 +94,9 @@ webhooks:
 pub(super) static W035: Rule = Rule {
     id: "W035",
     title: "webhook is called for its own writes",
-    summary: "A webhook that writes objects while it decides, and is called for these writes, waits for itself: the request may end \
-              by its timeout, or each write cause the next.",
-    advice: "Exclude the webhook's own service account with a match condition on `request.userInfo.username`, or what it writes with its rules.",
+    summary: "A webhook that writes objects while it handles a review, and is called for these writes, waits for itself: the request \
+              can time out, or each write can cause the next.",
+    advice: "Exclude the webhook's service account with a match condition on `request.userInfo.username`, or exclude the resources it writes.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -148,7 +148,7 @@ webhooks:
                 Some(_) => (Grade::Usual, ""),
                 None => (
                     Grade::Lower,
-                    ", if that is its service account: its workload is not among the manifests",
+                    ", which may be its service account: the manifests do not contain its workload",
                 ),
             };
             let message = format!(
@@ -169,7 +169,7 @@ fn requests(count: usize) -> String {
     }
 }
 
-/// The service accounts of the workloads behind a service; nothing if none is in the set.
+/// The service accounts of the workloads behind a Service; `None` if the set has none.
 fn accounts(set: &Set, namespace: &str, service: &str) -> Option<BTreeSet<String>> {
     let service = set.service(namespace, service)?;
     let backends = set.backends(service);
@@ -186,7 +186,7 @@ fn accounts(set: &Set, namespace: &str, service: &str) -> Option<BTreeSet<String
     (!accounts.is_empty()).then_some(accounts)
 }
 
-/// The user is a service account of the namespace, and one of these if they are known.
+/// Returns true if the user is one of these service accounts, or any of the namespace if they are unknown.
 fn is_own(username: &str, namespace: &str, accounts: Option<&BTreeSet<String>>) -> bool {
     let Some(account) = username.strip_prefix("system:serviceaccount:") else {
         return false;
@@ -194,7 +194,7 @@ fn is_own(username: &str, namespace: &str, accounts: Option<&BTreeSet<String>>) 
     let Some((of, name)) = account.split_once(':') else {
         return false;
     };
-    // Controllers of Kubernetes run in kube-system as well.
+    // Kubernetes' controllers run in kube-system too.
     let may_be_own = match accounts {
         Some(accounts) => accounts.contains(name),
         None => namespace != "kube-system",
@@ -204,10 +204,10 @@ fn is_own(username: &str, namespace: &str, accounts: Option<&BTreeSet<String>>) 
 
 pub(super) static W038: Rule = Rule {
     id: "W038",
-    title: "could be an admission policy",
-    summary: "All captured answers of the webhook are of a kind that an admission policy gives: always the same patch, or a denial in \
-              always the same words. A policy runs in the API server, without a call, a certificate or a pod that can be down.",
-    advice: "See whether the decision depends on the request alone; if so, write a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy, \
+    title: "webhook can be an admission policy",
+    summary: "An admission policy can produce all captured responses of the webhook: always the same patch, or denials with \
+              always the same message. A policy runs in the API server, without a call, a certificate or a Pod that can fail.",
+    advice: "Check that the decision depends on the request alone; if so, write a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy, \
              and compare both with `lockgate replay`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
@@ -254,7 +254,7 @@ spec: {policyName: tags, validationActions: [Deny]}
     },
 };
 
-/// The answers of a webhook in a few words, if they are all simple and some had an effect.
+/// A summary of the webhook's responses, if all are simple and some had an effect.
 fn simple(hook: &Hook, calls: &[(&Exchange, &Call)]) -> Option<String> {
     let mut denials: BTreeSet<&str> = BTreeSet::new();
     let mut patches: Vec<&Call> = Vec::new();
@@ -289,7 +289,7 @@ fn simple(hook: &Hook, calls: &[(&Exchange, &Call)]) -> Option<String> {
                 .map(|operation| format!("`{}`", operation.path))
                 .collect();
             Some(format!(
-                "{patched} of {of} captured calls made the same patch, of {}, and the others none",
+                "{patched} of {of} captured calls returned the same patch of {}, and the others none",
                 list(&paths, 3)
             ))
         }
@@ -299,7 +299,7 @@ fn simple(hook: &Hook, calls: &[(&Exchange, &Call)]) -> Option<String> {
                 .map(|message| format!("`{message}`"))
                 .collect();
             Some(format!(
-                "all denials among {of} captured calls say {}",
+                "all denials among {of} captured calls have the message {}",
                 list(&messages, FEW_MESSAGES)
             ))
         }

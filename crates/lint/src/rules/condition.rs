@@ -1,5 +1,5 @@
-//! Rules about match conditions. They are evaluated on requests that could come, so that what they say
-//! is what a server would do.
+//! Rules about match conditions. The rules evaluate them on sample requests, so that findings match the behaviour
+//! of a server.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ use crate::rule::{Context, Reporter, Rule};
 
 pub(super) static W026: Rule = Rule {
     id: "W026",
-    title: "condition that cannot be evaluated for some requests",
-    summary: "An expression compiles and then fails: `object` is null on DELETE, `oldObject` on CREATE, labels and annotations may \
-              be absent, and `namespaceObject` is always null in match conditions of webhooks. With `failurePolicy: Fail`, a \
-              condition that fails rejects the request.",
-    advice: "Guard fields with `has()`, `?.` or a test of `request.operation`, as in `request.operation == 'DELETE' || …`.",
+    title: "condition fails to evaluate for some requests",
+    summary: "An expression can compile and fail at run time: `object` is null on DELETE, `oldObject` on CREATE, labels and annotations \
+              may be absent, and `namespaceObject` is always null in match conditions of webhooks. With `failurePolicy: Fail`, an \
+              evaluation error rejects the request.",
+    advice: "Guard fields with `has()`, `?.` or a test of `request.operation`, such as `request.operation == 'DELETE' || …`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -55,7 +55,7 @@ webhooks:
     check: fragile,
 };
 
-/// A condition with the place it is written at.
+/// A condition with its field path.
 struct Site<'s> {
     condition: &'s MatchCondition,
     operations: Operations,
@@ -92,7 +92,7 @@ fn fragile(context: &Context<'_>, report: &mut Reporter<'_>) {
                 report.graded(grade, hook, &field, message);
             } else if mentions(&condition.expression, "authorizer") {
                 let message = String::from(
-                    "asks the authorizer for each request, which may be a webhook as well",
+                    "calls the authorizer for each request, which may be a webhook too",
                 );
                 report.graded(Grade::Lower, hook, &field, message);
             }
@@ -133,7 +133,7 @@ fn fragile(context: &Context<'_>, report: &mut Reporter<'_>) {
                     };
                     (format!("spec.validations[{index}].expression"), condition)
                 });
-        // With conditions, the validations run for the requests only that these let through.
+        // With match conditions, validations run only for matching requests.
         let guarded = policy
             .match_conditions
             .as_ref()
@@ -160,7 +160,7 @@ fn fragile(context: &Context<'_>, report: &mut Reporter<'_>) {
 }
 
 impl Site<'_> {
-    /// The first request that the expression fails for.
+    /// The first request for which the expression fails.
     fn failure(&self) -> Option<String> {
         let expression = &self.condition.expression;
         let compiled = MatchConditions::compile([("condition", expression.as_str())]);
@@ -174,7 +174,7 @@ impl Site<'_> {
         None
     }
 
-    /// The resources that the rules name, or a resource that stands for all.
+    /// The resources of the rules, or a sample resource for wildcards.
     fn targets(&self, operation: Operation) -> Vec<Target<'_>> {
         let resources: BTreeSet<(&str, &str)> = self
             .rules
@@ -207,7 +207,7 @@ impl Site<'_> {
             };
             let key = error.split("no such key: ").nth(1).map(first_line)?;
             for (name, value) in [("object", new), ("oldObject", old)] {
-                // If an object that has the key changes the error, the null is the cause.
+                // If an object with the key changes the error, the null is the cause.
                 let other = json!({ key: 1 });
                 let touched = value.is_none() && expression.contains(&format!("{name}.{key}")) && {
                     let (new, old) = (new.or(Some(&other)), old.or(Some(&other)));
@@ -215,7 +215,7 @@ impl Site<'_> {
                 };
                 if touched {
                     return Some(format!(
-                        "`{name}` is null on {}, which this expression does not expect",
+                        "`{name}` is null on {}, which this expression does not handle",
                         operation.name()
                     ));
                 }
@@ -261,7 +261,7 @@ fn error_of(
     }
 }
 
-/// So many resources of a webhook are tried.
+/// The maximum number of resources to try per webhook.
 const MAX_RESOURCES: usize = 32;
 
 fn first_line(text: &str) -> &str {
@@ -307,7 +307,7 @@ fn mentions(expression: &str, name: &str) -> bool {
     identifiers(expression).any(|(identifier, is_field)| identifier == name && !is_field)
 }
 
-/// The identifiers outside of string literals, and whether a dot stands before them.
+/// The identifiers outside of string literals, with true if preceded by a dot.
 fn identifiers(expression: &str) -> impl Iterator<Item = (&str, bool)> {
     let bytes = expression.as_bytes();
     let mut at = 0;
@@ -353,10 +353,10 @@ fn identifiers(expression: &str) -> impl Iterator<Item = (&str, bool)> {
 
 pub(super) static W027: Rule = Rule {
     id: "W027",
-    title: "condition that is always true, or never",
-    summary: "A condition that holds for every request the rules match costs time and does nothing. One that holds for none turns the \
-              webhook off.",
-    advice: "Remove the condition, or correct it; what rules and selectors can say needs no condition.",
+    title: "condition is constant",
+    summary: "A condition that is true for every request the rules match costs time and has no effect. A condition that is false \
+              for every request disables the webhook.",
+    advice: "Remove or correct the condition; use rules and selectors where they suffice.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -406,7 +406,7 @@ webhooks:
     },
 };
 
-/// What a condition says about every request of the rules, if it depends on nothing else.
+/// The value of a condition for every request of the rules, if it depends on nothing else.
 fn decided_by_rules(rules: &[&RequestRule], condition: &MatchCondition) -> Option<bool> {
     let expression = &condition.expression;
     let roots: Vec<&str> = identifiers(expression)
@@ -419,7 +419,7 @@ fn decided_by_rules(rules: &[&RequestRule], condition: &MatchCondition) -> Optio
     let reads_request = roots
         .iter()
         .all(|name| matches!(*name, "true" | "false" | "in" | "request"));
-    // The fields of the request that rules decide.
+    // The request fields that the rules determine.
     let fields: Vec<&str> = identifiers(expression)
         .filter(|(_, is_field)| *is_field)
         .map(|(name, _)| name)

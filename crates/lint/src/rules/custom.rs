@@ -11,10 +11,10 @@ use crate::rule::Rule;
 
 pub(super) static W037: Rule = Rule {
     id: "W037",
-    title: "webhook where a schema would do",
-    summary: "The API server itself validates and defaults custom resources, without a call that can fail. A definition without any \
-              `x-kubernetes-validations` (for a validating webhook) or `default` (for a mutating one) has not tried.",
-    advice: "Move what CEL rules and defaults can express into the schema of the CustomResourceDefinition.",
+    title: "webhook for checks a schema can express",
+    summary: "The API server can validate and default custom resources itself, without a call that can fail. This \
+              CustomResourceDefinition has no `x-kubernetes-validations` (for a validating webhook) or `default` (for a mutating webhook).",
+    advice: "Move checks and defaults that CEL rules and schema defaults can express into the CustomResourceDefinition.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -82,14 +82,14 @@ spec:
             let versions = definition.at("/spec/versions");
             for hook in &context.set.hooks {
                 let names_it = hook.rules().iter().any(|rule| rule.api_groups.iter().flatten().any(|one| one == group));
-                // Schemas have nothing to say when an object is deleted.
+                // Schemas do not apply to DELETE.
                 let operations = hook.operations(group, plural, "");
                 if !names_it || !operations.has(Operation::Create) && !operations.has(Operation::Update) {
                     continue;
                 }
                 let wanted = if hook.is_mutating() { "default" } else { "x-kubernetes-validations" };
                 if !has_member(versions, wanted) {
-                    let message = format!("the definition of {plural}.{group} has no `{wanted}`");
+                    let message = format!("the CustomResourceDefinition {plural}.{group} has no `{wanted}`");
                     report.hook(hook, "rules", message);
                 }
             }
@@ -99,10 +99,10 @@ spec:
 
 pub(super) static W048: Rule = Rule {
     id: "W048",
-    title: "validation rule of a CRD that is rejected",
+    title: "invalid CRD validation rule",
     summary: "An API server rejects a CustomResourceDefinition with a rule in `x-kubernetes-validations` that does not compile, is not \
               `bool`, or may cost more than its budget for the sizes that the schema allows.",
-    advice: "Check it with `lockgate cel check --crd FILE`; bound lists, maps and strings with `maxItems`, `maxProperties` and `maxLength`.",
+    advice: "Check it with `lockgate cel check --crd FILE`; limit lists, maps and strings with `maxItems`, `maxProperties` and `maxLength`.",
     bad: "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -167,11 +167,11 @@ spec:
     },
 };
 
-/// The most places of one schema that are looked at.
+/// The maximum number of inspected nodes per schema.
 const MAX_PLACES: usize = 100_000;
 
-/// The rules of a schema that an API server rejects, with their paths. How often a rule runs for one object is
-/// known to the API server alone, so that rules inside of lists may be rejected for their cost all the same.
+/// The rules of a schema that an API server rejects, with their paths. Only the API server knows how often a rule
+/// runs per object, so that it may reject further rules inside of lists for their cost.
 fn rejected_rules(root_path: String, root: &Json) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut open = vec![(root_path, root, true)];
@@ -226,7 +226,7 @@ fn rejected_rules(root_path: String, root: &Json) -> Vec<(String, String)> {
     found
 }
 
-/// Returns true if any object below has the member. Walks without recursion.
+/// Returns true if any object below has the field. Does not recurse.
 fn has_member(root: &Json, name: &str) -> bool {
     let mut open = vec![root];
     while let Some(value) = open.pop() {

@@ -12,14 +12,14 @@ use crate::set::{Hook, Set};
 /// A service by namespace and name.
 type Service<'s> = (&'s str, &'s str);
 
-/// Creates without which a pod of a service never serves.
+/// Creates that a Pod of a Service needs to become ready.
 const NEEDED: &[(&str, &str)] = &[
     ("", "pods"),
     ("apps", "replicasets"),
     ("discovery.k8s.io", "endpointslices"),
 ];
 
-/// The pods behind a service: where they run and their labels.
+/// The Pods behind a Service: their namespace and labels.
 struct Pods<'s> {
     namespace: &'s str,
     namespace_labels: Labels,
@@ -35,7 +35,7 @@ impl<'s> Pods<'s> {
         }
     }
 
-    /// The first needed create that the webhook is called for.
+    /// The first required create for which the webhook is called.
     fn guarded_by(&self, guard: &Guard<'_>) -> Option<&'static str> {
         let Guard {
             hook,
@@ -55,12 +55,12 @@ impl<'s> Pods<'s> {
     }
 }
 
-/// A webhook in the way of needed creates.
+/// A webhook that required creates depend on.
 struct Guard<'s> {
     hook: &'s Hook,
     /// The resources whose creates its rules match.
     needed: Vec<&'static Resource>,
-    /// Its conditions let these through in every namespace, so that nobody evaluates them again.
+    /// The creates that its conditions match in every namespace, to avoid evaluating them again.
     fixed: bool,
 }
 
@@ -85,9 +85,9 @@ impl<'s> Guard<'s> {
 
 pub(super) static W010: Rule = Rule {
     id: "W010",
-    title: "webhook matches its own pods",
-    summary: "A webhook that fails closed and is called when its own pods are created can never start again once all of them are \
-              gone, as after a restart of the cluster.",
+    title: "webhook matches its own Pods",
+    summary: "A webhook that fails closed and is called when its own Pods are created cannot start again once all of them are gone, \
+              for example after a restart of the cluster.",
     advice: "Exclude the webhook's own namespace with a `namespaceSelector` on `kubernetes.io/metadata.name`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
@@ -138,15 +138,15 @@ webhooks:
             let (grade, effect) = if hook.fails_closed() {
                 (
                     Grade::Usual,
-                    "without a running pod it blocks its own start",
+                    "without a running Pod it blocks its own start",
                 )
             } else {
-                (Grade::Lower, "its own start waits for its timeout")
+                (Grade::Lower, "its own start is delayed by its timeout")
             };
             let assumed = if context.set.knows_namespace(namespace) {
                 ""
             } else {
-                " (its Namespace is not among the manifests and is taken to have no labels of its own)"
+                " (its Namespace is not among the manifests and is assumed to have no custom labels)"
             };
             let message = format!(
                 "matches CREATE of {plural} in `{namespace}`, where its service `{name}` runs: {effect}{assumed}"
@@ -163,9 +163,9 @@ webhooks:
 
 pub(super) static W011: Rule = Rule {
     id: "W011",
-    title: "webhooks that need each other to start",
-    summary: "Two webhooks that fail closed, each called when the other's pods are created, keep each other down after both were \
-              down once. The same goes for longer circles.",
+    title: "webhooks depend on each other to start",
+    summary: "Two webhooks that fail closed and are each called when the other's Pods are created cannot start again once both are \
+              down. The same holds for longer cycles.",
     advice: "Exclude the namespace of one webhook from the other, with a `namespaceSelector` on `kubernetes.io/metadata.name`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
@@ -245,8 +245,8 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
         .map(|service| Pods::of(set, *service))
         .collect();
     let hooks: Vec<&Vec<Guard<'_>>> = guards.values().collect();
-    // A service leads to those whose pods its webhooks guard. With many services that is almost all of
-    // them, so the graph is never written down: a way is tried to those alone that none led to yet.
+    // A Service has edges to the Services whose Pods its webhooks match. With many Services that is almost all of
+    // them, so the graph is not materialised: only edges to unvisited Services are tried.
     let leads = |from: usize, to: usize| {
         let (Some(hooks), Some(pods)) = (hooks.get(from), pods.get(to)) else {
             return false;
@@ -262,7 +262,7 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
         if !led_to.contains(&start) {
             continue;
         }
-        // Whoever needs them and is needed by them is part of the same knot, reported once.
+        // Services that depend on each other form one strongly connected component, reported once.
         let leading = reachable(services.len(), start, |from, to| leads(to, from));
         let knot: Vec<usize> = led_to.intersection(&leading).copied().collect();
         let Some(circle) = shortest_circle(&knot, start, leads) else {
@@ -290,18 +290,18 @@ fn circles(context: &Context<'_>, report: &mut Reporter<'_>) {
             };
             let more = match others {
                 0 => String::new(),
-                1 => String::from(", and 1 more service in circles with these"),
-                others => format!(", and {others} more services in circles with these"),
+                1 => String::from(", and 1 more Service in cycles with these"),
+                others => format!(", and {others} more Services in cycles with these"),
             };
             let message = format!(
-                "services whose pods need each other's webhooks to be created: {shown}{more}"
+                "Services whose Pods need each other's webhooks to be created: {shown}{more}"
             );
             report.hook(hook.hook, "namespaceSelector", message);
         }
     }
 }
 
-/// The nodes that a way leads to from a node; itself if a way leads back.
+/// The nodes reachable from a node; includes the node if it is on a cycle.
 fn reachable(count: usize, start: usize, leads: impl Fn(usize, usize) -> bool) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut left: Vec<usize> = (0..count).filter(|node| *node != start).collect();
@@ -322,7 +322,7 @@ fn reachable(count: usize, start: usize, leads: impl Fn(usize, usize) -> bool) -
     found
 }
 
-/// The shortest way from a node back to itself among these, without its end.
+/// The shortest cycle through a node among these, without its end.
 fn shortest_circle(
     nodes: &[usize],
     start: usize,

@@ -1,4 +1,4 @@
-//! Rules about `failurePolicy`. The two profiles disagree about it by design.
+//! Rules about `failurePolicy`. The availability and security profiles differ by design.
 
 use super::{NOTE, OFF, WARNING, levels};
 use crate::finding::Grade;
@@ -8,7 +8,7 @@ pub(super) static W013: Rule = Rule {
     id: "W013",
     title: "mutating webhook fails closed",
     summary: "Mutation is rarely worth an outage. A mutating webhook that fails open, with a validating webhook or policy that checks \
-              the final object, gives the same guarantee and rejects only what really lacks the change.",
+              the final object, gives the same guarantee and rejects only objects that lack the change.",
     advice: "Set `failurePolicy: Ignore` and verify the result with a validating webhook or a ValidatingAdmissionPolicy.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
@@ -42,7 +42,7 @@ webhooks:
     check: |context, report| {
         for hook in &context.set.hooks {
             if hook.is_mutating() && hook.fails_closed() && hook.reaches_builtin_groups() {
-                let message = String::from("a mutation that cannot be made rejects the request");
+                let message = String::from("an unavailable mutating webhook rejects the request");
                 report.hook(hook, "failurePolicy", message);
             }
         }
@@ -51,10 +51,10 @@ webhooks:
 
 pub(super) static W014: Rule = Rule {
     id: "W014",
-    title: "check that fails open",
-    summary: "With `failurePolicy: Ignore`, whoever can make a validating webhook slow or unreachable gets anything past it. A policy \
-              with `Ignore` lets through every request its expressions fail on.",
-    advice: "Set `failurePolicy: Fail`, with rules and selectors narrow enough to afford it.",
+    title: "check fails open",
+    summary: "With `failurePolicy: Ignore`, a user who can make a validating webhook slow or unreachable bypasses it. A policy with \
+              `Ignore` allows every request for which its expressions fail.",
+    advice: "Set `failurePolicy: Fail`, with rules and selectors narrow enough to limit an outage.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -87,7 +87,8 @@ webhooks:
     check: |context, report| {
         for hook in &context.set.hooks {
             if !hook.is_mutating() && !hook.fails_closed() && hook.reaches_builtin_groups() {
-                let message = String::from("what it would deny passes while it is unavailable");
+                let message =
+                    String::from("while it is unavailable, requests it would deny are allowed");
                 report.hook(hook, "failurePolicy", message);
             }
         }
@@ -99,7 +100,7 @@ webhooks:
                     .as_ref()
                     .is_some_and(|list| !list.is_empty())
             {
-                let message = String::from("requests its expressions fail on pass");
+                let message = String::from("requests for which its expressions fail are allowed");
                 report.object(Grade::Usual, *object, "spec.failurePolicy", message);
             }
         }

@@ -1,4 +1,4 @@
-//! Rules about captured patches: whether they get on with each other, with themselves and with the API.
+//! Rules about captured patches: conflicts, idempotence and validity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use crate::traffic::{Call, Change, ChangeKind, Exchange, Outcome, PatchOperation
 pub(super) static W029: Rule = Rule {
     id: "W029",
     title: "mutating webhooks overwrite each other",
-    summary: "Two mutating webhooks set the same field. Which value remains depends on the names of their configurations, by which the API server orders them, and \
-              a reinvocation may turn it around.",
-    advice: "Let one webhook own the field, or let the second leave a value alone that it finds.",
+    summary: "Two mutating webhooks set the same field. The final value depends on the names of their configurations, by which the API server orders them, and a reinvocation \
+              can reverse the result.",
+    advice: "Let one webhook own the field, or let the second webhook keep an existing value.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -74,7 +74,7 @@ fn overwrites(context: &Context<'_>, report: &mut Reporter<'_>) {
     let mut found: BTreeMap<Pair, (BTreeSet<String>, &Exchange)> = BTreeMap::new();
     let numbers = numbered(context);
     for exchange in &context.set.traffic {
-        // The webhook that set a field last.
+        // The last webhook that set a field.
         let mut owners: Vec<(&Change, usize)> = Vec::new();
         for call in &exchange.calls {
             let Some(&number) = numbers.get(&(&call.configuration, &call.webhook)) else {
@@ -101,7 +101,7 @@ fn overwrites(context: &Context<'_>, report: &mut Reporter<'_>) {
         };
         let fields: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
         let message = format!(
-            "overwrites {} that `{}` set before ({})",
+            "overwrites {} set by `{}` ({})",
             list(&fields, 3),
             earlier.webhook.name,
             exchange.title()
@@ -127,20 +127,20 @@ fn numbered<'c>(context: &'c Context<'_>) -> BTreeMap<(&'c String, &'c String), 
     numbers
 }
 
-/// Both changes are of the same field, and the second undoes the first. Items that both add to a list
-/// stay beside each other.
+/// Returns true if both changes are to the same field and the second overwrites the first. List items added by both
+/// are kept.
 fn collide(earlier: &Change, later: &Change) -> bool {
     use ChangeKind::Added;
     let both_add = matches!((&earlier.kind, &later.kind), (Added(_), Added(_)));
     match (earlier.path == later.path, &later.kind) {
         (true, _) => !both_add,
-        // A field within the list item or map that the other added or set as a whole.
+        // A field inside the list item or map that the other change added or replaced.
         (false, ChangeKind::Removed | ChangeKind::Set(_)) => within(&earlier.path, &later.path),
         (false, Added(_)) => false,
     }
 }
 
-/// The field is below another.
+/// Returns true if the field is below another.
 fn within(field: &str, other: &str) -> bool {
     let below = field.strip_prefix(other);
     below.is_some_and(|below| below.starts_with(['.', '[']))
@@ -148,10 +148,10 @@ fn within(field: &str, other: &str) -> bool {
 
 pub(super) static W030: Rule = Rule {
     id: "W030",
-    title: "reinvocationPolicy that does not fit",
-    summary: "A webhook that changes every container, and is called before another adds one, leaves that one unchanged unless it is \
-              reinvoked. The other way around, a webhook that does not recognise its own change makes it twice when it is.",
-    advice: "Set `reinvocationPolicy: IfNeeded` for the first, once it is idempotent, and `Never` for the second until it is.",
+    title: "wrong reinvocationPolicy",
+    summary: "A webhook that changes every container misses containers that a later webhook adds, unless it is reinvoked. Conversely, \
+              a reinvoked webhook that does not recognise its own change makes it twice.",
+    advice: "Set `reinvocationPolicy: IfNeeded` for the former once it is idempotent, and `Never` for the latter until it is.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -228,7 +228,7 @@ fn reinvocation(context: &Context<'_>, report: &mut Reporter<'_>) {
                         entry.or_insert_with(|| (String::from(*list), exchange));
                     }
                 }
-                // The list whose items it changes one by one.
+                // The list whose items the webhook changes individually.
                 if let Some((list, _)) = change.path.split_once('[') {
                     seen.push((number, list));
                 }
@@ -245,7 +245,7 @@ fn reinvocation(context: &Context<'_>, report: &mut Reporter<'_>) {
             continue;
         }
         let message = format!(
-            "changes items of `{list}` and is not called again for those that `{}` adds after it ({})",
+            "changes items of `{list}` and is not reinvoked for items that `{}` adds later ({})",
             later.webhook.name,
             exchange.title()
         );
@@ -268,7 +268,7 @@ fn is_reinvoked(hook: &Hook) -> bool {
     hook.webhook.reinvocation_policy.as_deref() == Some("IfNeeded")
 }
 
-/// The first reinvocation in which a webhook changed what it had changed already.
+/// The first reinvocation in which a webhook changed a field again.
 fn repeated<'c>(calls: &[(&'c Exchange, &'c Call)]) -> Option<(&'c Exchange, String)> {
     calls.iter().enumerate().find_map(|(at, (exchange, call))| {
         if call.round < 2 {
@@ -282,12 +282,12 @@ fn repeated<'c>(calls: &[(&'c Exchange, &'c Call)]) -> Option<(&'c Exchange, Str
     })
 }
 
-/// The change was made by that call before, or undoes what that call did.
+/// Returns true if the change repeats or reverts a change of that call.
 fn repeats(first: &Call, change: &Change) -> bool {
     first.changes.iter().any(|before| {
         before.path == change.path
             && match (&before.kind, &change.kind) {
-                // Other items may be for what another webhook added in between.
+                // Other items may be due to additions of another webhook.
                 (ChangeKind::Added(one), ChangeKind::Added(other)) => {
                     one.iter().any(|item| other.contains(item))
                 }
@@ -298,10 +298,10 @@ fn repeats(first: &Call, change: &Change) -> bool {
 
 pub(super) static W031: Rule = Rule {
     id: "W031",
-    title: "patch that overwrites more than it changes",
-    summary: "A patch that replaces a whole list, `spec` or the object overwrites what it does not know: fields of newer versions are lost, and what other \
-              webhooks added. Patches of `metadata.managedFields`, of `status` and of selectors break server-side apply, controllers and workloads.",
-    advice: "Patch the fields that change: `add` to `/spec/containers/-`, not `replace` of `/spec/containers`.",
+    title: "patch replaces more than it changes",
+    summary: "A patch that replaces a whole list, `spec` or the object drops fields of newer API versions and additions of other \
+              webhooks. Patches of `metadata.managedFields`, `status` and selectors break server-side apply, controllers and workloads.",
+    advice: "Patch only the changed fields: `add` to `/spec/containers/-` instead of `replace` of `/spec/containers`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -338,7 +338,7 @@ webhooks:
 
 fn overwriting(context: &Context<'_>, report: &mut Reporter<'_>) {
     for (hook, calls) in context.set.calls() {
-        // What it does, with the number of calls and the first request.
+        // Each problem with the number of calls and the first request.
         let mut found: BTreeMap<String, (usize, &Exchange)> = BTreeMap::new();
         let patching = calls.iter().filter(|(_, call)| !call.operations.is_empty());
         let patching: Vec<&(&Exchange, &Call)> = patching.collect();
@@ -348,7 +348,7 @@ fn overwriting(context: &Context<'_>, report: &mut Reporter<'_>) {
                 said.extend(excess(exchange, operation));
             }
             for field in &call.dropped {
-                said.insert(format!("drop the field `{field}`, which it does not know"));
+                said.insert(format!("drop the unknown field `{field}`"));
             }
             for what in said {
                 found.entry(what).or_insert((0, exchange)).0 += 1;
@@ -365,7 +365,7 @@ fn overwriting(context: &Context<'_>, report: &mut Reporter<'_>) {
     }
 }
 
-/// Metadata that is the server's, or that identifies the object.
+/// Metadata that the server manages or that identifies the object.
 const SERVER_METADATA: &[&str] = &[
     "managedFields",
     "name",
@@ -378,7 +378,7 @@ const SERVER_METADATA: &[&str] = &[
     "selfLink",
 ];
 
-/// The excess of an operation, as in `replace the list `spec.containers` as a whole`.
+/// The problem of an operation, such as `replace the whole list `spec.containers``.
 fn excess(exchange: &Exchange, operation: &PatchOperation) -> Option<String> {
     if matches!(operation.op.as_str(), "test" | "copy") {
         return None;
@@ -389,17 +389,17 @@ fn excess(exchange: &Exchange, operation: &PatchOperation) -> Option<String> {
     match segments.as_slice() {
         [] => return Some(String::from("replace the whole object")),
         ["metadata", member, ..] if SERVER_METADATA.contains(member) => {
-            return Some(format!("change `metadata.{member}`, which is the server's"));
+            return Some(format!(
+                "change `metadata.{member}`, which the server manages"
+            ));
         }
         ["status", ..] if exchange.subresource != "status" => {
             return Some(String::from(
-                "change `status`, which is dropped without its subresource",
+                "change `status`, which is dropped outside of the status subresource",
             ));
         }
         ["spec", "selector", ..] if exchange.group == "apps" => {
-            return Some(String::from(
-                "change `spec.selector`, which cannot be changed later",
-            ));
+            return Some(String::from("change `spec.selector`, which is immutable"));
         }
         _ => {}
     }
@@ -407,19 +407,19 @@ fn excess(exchange: &Exchange, operation: &PatchOperation) -> Option<String> {
         return None;
     }
     match operation.replaced {
-        Replaced::Map if segments.len() == 1 => Some(format!("replace `{field}` as a whole")),
+        Replaced::Map if segments.len() == 1 => Some(format!("replace the whole `{field}`")),
         // `add` with an index inserts.
-        Replaced::List => Some(format!("replace the list `{field}` as a whole")),
+        Replaced::List => Some(format!("replace the whole list `{field}`")),
         _ => None,
     }
 }
 
 pub(super) static W032: Rule = Rule {
     id: "W032",
-    title: "webhook that is not idempotent",
-    summary: "A webhook is called again on its own result: when it is reinvoked, and whenever the object is written again. One that changes it once more \
-              adds a container twice, or makes GitOps tools and controllers write for ever.",
-    advice: "Check whether the change is already there before making it. `lockgate test` with `checks: {idempotence: true}` tests that.",
+    title: "webhook is not idempotent",
+    summary: "A webhook is called on its own result when it is reinvoked and whenever the object is written again. If it changes the \
+              object again, it adds a container twice, or makes GitOps tools and controllers write in a loop.",
+    advice: "Check that the change is missing before making it. `lockgate test` with `checks: {idempotence: true}` tests that.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -488,7 +488,7 @@ fn on_its_result(hook: &Hook, call: &Call) -> String {
     }
 }
 
-/// A call that changed or denied an object exactly as the webhook had left it before.
+/// A call that changed or denied an object that the webhook itself had produced.
 fn on_an_earlier_result<'c>(
     hook: &Hook,
     calls: &[(&'c Exchange, &'c Call)],
@@ -507,10 +507,10 @@ fn on_an_earlier_result<'c>(
 
 pub(super) static W033: Rule = Rule {
     id: "W033",
-    title: "mutation that is invalid",
-    summary: "The object is validated after mutation. A patch that makes it invalid turns a request that was fine into an error about fields which its \
-              author did not write.",
-    advice: "Validate the result in the tests of the webhook, and deny with a message of its own where no valid change exists.",
+    title: "mutation makes the object invalid",
+    summary: "The object is validated after mutation. A patch that makes it invalid turns a valid request into an error about fields \
+              that its author did not write.",
+    advice: "Validate the result in the webhook's tests, and deny the request with a clear message if no valid change exists.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -563,7 +563,7 @@ fn invalid(context: &Context<'_>, report: &mut Reporter<'_>) {
             list(&errors, 2),
             exchange.title()
         );
-        // The request was denied in any case.
+        // The request was denied anyway.
         let is_denied = matches!(call.outcome, Outcome::Denied(_));
         let grade = if is_denied {
             Grade::Lower

@@ -9,9 +9,8 @@ use crate::rule::Rule;
 pub(super) static W046: Rule = Rule {
     id: "W046",
     title: "policy without a binding",
-    summary: "A policy does nothing until a binding refers to it, and a binding does nothing without its policy. A binding whose \
-              `paramRef` is missing while the policy has a `paramKind` evaluates with null parameters.",
-    advice: "Add the binding or the policy, in the same manifests.",
+    summary: "A policy does nothing until a binding refers to it, and a binding does nothing without its policy. If the policy has a `paramKind` and the binding has no `paramRef`, `params` is null.",
+    advice: "Add the binding or the policy to the same manifests.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -49,7 +48,7 @@ spec: {policyName: replicas.example.com, validationActions: [Deny]}
         for (object, policy) in &set.policies {
             let name = &policy.metadata.name;
             if !name.is_empty() && !bound.contains(&(policy.kind.name(), name)) {
-                // The binding may be applied from elsewhere, unless there are others here.
+                // The binding may be applied separately, unless the set has other bindings.
                 let grade = if bound.is_empty() { Grade::Lower } else { Grade::Usual };
                 let message = format!("no binding refers to `{name}`: it applies to nothing");
                 report.object(grade, *object, "metadata.name", message);
@@ -62,7 +61,7 @@ spec: {policyName: replicas.example.com, validationActions: [Deny]}
             }
             match of_kind.find(|(_, policy)| policy.metadata.name == binding.policy_name) {
                 None => {
-                    let message = format!("there is no {} `{}`", binding.kind.name(), binding.policy_name);
+                    let message = format!("no {} `{}` found", binding.kind.name(), binding.policy_name);
                     report.object(Grade::Usual, *object, "spec.policyName", message);
                 }
                 Some((_, policy)) if policy.param_kind.is_some() && binding.param_ref.is_none() => {

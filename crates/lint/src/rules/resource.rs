@@ -1,4 +1,4 @@
-//! Rules about resources and versions that rules name.
+//! Rules about the resources and versions in webhook rules.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) static W017: Rule = Rule {
     title: "does not match every version",
     summary: "With `matchPolicy: Exact`, a request for the same object in another version is not matched. A version that the cluster \
               does not serve never matches.",
-    advice: "Leave `matchPolicy` at `Equivalent`, and name a served version.",
+    advice: "Set `matchPolicy: Equivalent`, and use a served version.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -73,7 +73,7 @@ webhooks:
     },
 };
 
-/// The versions that a webhook with `Exact` does not match, where nobody beside it does.
+/// The versions that a webhook with `Exact` does not match, unless another webhook does.
 fn unmatched_versions(set: &Set, hook: &Hook) -> Option<String> {
     let mut missing = Vec::new();
     for rule in hook.rules() {
@@ -112,7 +112,7 @@ fn unmatched_versions(set: &Set, hook: &Hook) -> Option<String> {
     (!missing.is_empty()).then(|| format!("requests for {} are not matched", list(&missing, 4)))
 }
 
-/// The versions of a resource that every cluster serves, or that a definition of the set has.
+/// The versions of a built-in resource, or of a CustomResourceDefinition in the set.
 fn served_versions(set: &Set, group: &str, plural: &str) -> Option<Vec<String>> {
     if let Some(known) = resource::find(group, plural) {
         return Some(
@@ -139,8 +139,7 @@ fn served_versions(set: &Set, group: &str, plural: &str) -> Option<Vec<String>> 
 pub(super) static W019: Rule = Rule {
     id: "W019",
     title: "unknown resource",
-    summary: "Rules name resources by their lower-case plural. A kind (`Pod`), a singular (`pod`) or a typing mistake is accepted by \
-              the API and matches nothing.",
+    summary: "Rules name resources by their lower-case plural. The API accepts a kind (`Pod`), a singular (`pod`) or a typo, which match nothing.",
     advice: "Use the plural that `kubectl api-resources` prints.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
@@ -200,7 +199,7 @@ fn unknown_resources(context: &Context<'_>, report: &mut Reporter<'_>) {
                 let is_known = |group: &String| {
                     let definitions = custom.get(group.as_str());
                     let builtin = resource::is_builtin_group(group);
-                    // A group of which nothing is known may serve anything.
+                    // An unknown group may serve any resource.
                     (!builtin && definitions.is_none())
                         || resource::find(group, plural).is_some()
                         || definitions.is_some_and(|plurals| plurals.contains(&plural))
@@ -240,10 +239,7 @@ fn unknown_resources(context: &Context<'_>, report: &mut Reporter<'_>) {
                         }
                     })
                     .collect();
-                let message = format!(
-                    "there is no resource `{plural}` in {}{hint}",
-                    list(&shown, 4)
-                );
+                let message = format!("no resource `{plural}` in {}{hint}", list(&shown, 4));
                 report.hook(hook, &format!("rules[{index}].resources[{at}]"), message);
             }
         }
@@ -253,9 +249,9 @@ fn unknown_resources(context: &Context<'_>, report: &mut Reporter<'_>) {
 pub(super) static W047: Rule = Rule {
     id: "W047",
     title: "matches nothing",
-    summary: "A webhook without rules, a policy without resource rules, a scope that the named resources do not have, or a selector \
-              that contradicts itself: it looks like protection and is none.",
-    advice: "Remove it, or correct what makes it match nothing.",
+    summary: "A webhook without rules, a policy without resource rules, a scope that excludes the named resources, or a contradictory \
+              selector never matches, and so protects nothing.",
+    advice: "Remove it, or correct its rules or selector.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -286,11 +282,11 @@ webhooks:
     check: |context, report| {
         for hook in &context.set.hooks {
             if hook.rules().is_empty() {
-                // Some programs write their rules themselves, when they write their caBundle.
+                // Some webhooks write their own rules together with their caBundle.
                 let client = &hook.webhook.client_config;
                 let is_completed = client.service.is_some() && client.ca_bundle.is_none();
                 let (grade, message) = match is_completed {
-                    true => (Grade::Lower, "has no rules: it is not called until something adds them"),
+                    true => (Grade::Lower, "has no rules: it is not called until rules are added"),
                     false => (Grade::Usual, "has no rules and is never called"),
                 };
                 report.graded(grade, hook, "rules", String::from(message));
@@ -336,7 +332,7 @@ webhooks:
     },
 };
 
-/// A label that can have no value the selector accepts.
+/// A label key for which no value satisfies the selector.
 fn contradiction(selector: &LabelSelector) -> Option<String> {
     let mut candidates: BTreeMap<&str, Vec<Option<&str>>> = BTreeMap::new();
     let labels = selector.match_labels.iter().flatten();
@@ -345,7 +341,7 @@ fn contradiction(selector: &LabelSelector) -> Option<String> {
     }
     for requirement in selector.match_expressions.iter().flatten() {
         let values = candidates.entry(&requirement.key).or_default();
-        // Absent, some other value, and each value that is named.
+        // No value, another value, and each listed value.
         values.extend([None, Some("\u{1}")]);
         values.extend(
             requirement

@@ -1,4 +1,4 @@
-//! Rules about what a webhook matches.
+//! Rules about the requests that a webhook matches.
 
 use super::{ERROR, NOTE, OFF, WARNING, levels, list};
 use crate::finding::Grade;
@@ -10,8 +10,8 @@ use crate::set::{Hook, Set};
 pub(super) static W004: Rule = Rule {
     id: "W004",
     title: "matches kube-system",
-    summary: "kube-system runs what everything else needs: DNS, the network plugin, kube-proxy, storage drivers. A webhook that \
-              matches it and is unavailable keeps these from starting, after which the webhook itself cannot start.",
+    summary: "kube-system runs components that everything else needs: DNS, the network plugin, kube-proxy, storage drivers. An \
+              unavailable webhook that matches kube-system prevents them from starting, and then cannot start itself.",
     advice: "Exclude kube-system with a `namespaceSelector` on `kubernetes.io/metadata.name`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
@@ -55,7 +55,7 @@ webhooks:
             } else {
                 (
                     Grade::Lower,
-                    "which wait for its timeout while it is unavailable",
+                    "which are delayed by its timeout while it is unavailable",
                 )
             };
             let message = format!(
@@ -72,7 +72,7 @@ webhooks:
     },
 };
 
-/// The built-in resources of which some write in kube-system, or of a cluster-scoped object, reaches
+/// The built-in resources for which a write in kube-system, or of a cluster-scoped object, matches
 /// the webhook.
 fn reached(hook: &Hook, wanted: impl Fn(&Resource) -> bool, labels: &Labels) -> Vec<String> {
     let covered = hook.builtin.iter().map(|(resource, _)| *resource);
@@ -102,9 +102,9 @@ fn place_of_selector(hook: &Hook) -> &'static str {
 pub(super) static W005: Rule = Rule {
     id: "W005",
     title: "matches authentication and authorization reviews",
-    summary: "TokenReviews and SubjectAccessReviews decide who may do what, also for the webhook's own requests. A webhook in \
-              their way can lock everybody out. Kubernetes 1.37 stops calling webhooks for them.",
-    advice: "Name the resources the webhook is for, or exclude the groups authentication.k8s.io and authorization.k8s.io with a match condition.",
+    summary: "TokenReviews and SubjectAccessReviews authenticate and authorize requests, including the webhook's own. A webhook that \
+              matches them can lock out all users. Kubernetes 1.37 stops calling webhooks for them.",
+    advice: "List the resources the webhook handles, or exclude the groups authentication.k8s.io and authorization.k8s.io with a match condition.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -156,7 +156,7 @@ fn report_reached(
     }
 }
 
-/// The cluster-scoped resources without which a cluster cannot repair itself.
+/// The cluster-scoped resources that a cluster needs to recover.
 const CRITICAL: &[(&str, &str)] = &[
     ("", "nodes"),
     (
@@ -175,9 +175,9 @@ const CRITICAL: &[(&str, &str)] = &[
 pub(super) static W006: Rule = Rule {
     id: "W006",
     title: "critical cluster resources depend on the webhook",
-    summary: "Nodes join, certificates are signed and the API server updates its own roles, APIServices and priority classes \
-              through writes. When these need a webhook that is unavailable, the cluster cannot repair itself.",
-    advice: "Leave these resources out of the rules, or set `failurePolicy: Ignore` for them in a webhook of their own.",
+    summary: "Nodes join, certificates are signed and the API server updates its own roles, APIServices and priority classes through \
+              writes. If these depend on an unavailable webhook, the cluster cannot recover.",
+    advice: "Remove these resources from the rules, or handle them in a separate webhook with `failurePolicy: Ignore`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -215,10 +215,10 @@ webhooks:
 
 pub(super) static W007: Rule = Rule {
     id: "W007",
-    title: "wildcard rule that fails closed",
-    summary: "A rule with `*` for groups or resources matches everything the cluster serves now and later: events, leases, \
-              endpoints, custom resources of others. With `failurePolicy: Fail`, the cluster stops when the webhook does.",
-    advice: "Name groups and resources. If the webhook must see everything, set `failurePolicy: Ignore` or narrow it with \
+    title: "wildcard rule fails closed",
+    summary: "A rule with `*` for groups or resources matches everything the cluster serves now and later: events, leases, endpoints, \
+              custom resources of other vendors. With `failurePolicy: Fail`, an outage of the webhook stops the cluster.",
+    advice: "List groups and resources. If the webhook must see everything, set `failurePolicy: Ignore` or narrow it with \
              a `namespaceSelector` and match conditions.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
@@ -286,7 +286,7 @@ pub(super) static W008: Rule = Rule {
     id: "W008",
     title: "wildcard matches subresources",
     summary: "`*/*` and `pods/*` cover every subresource: status updates of kubelets, evictions of a node drain, bindings of the \
-              scheduler, and with CONNECT exec, attach and port-forward. Few webhooks understand these objects: the body of \
+              scheduler, and with CONNECT exec, attach and port-forward. Few webhooks handle these objects: the body of \
               `pods/eviction` is an Eviction, not a Pod.",
     advice: "List the subresources the webhook handles, like `pods/ephemeralcontainers`, or use `*` for resources without subresources.",
     bad: "
@@ -341,9 +341,8 @@ webhooks:
 pub(super) static W009: Rule = Rule {
     id: "W009",
     title: "mutating webhook without a selector",
-    summary: "A mutating webhook without selectors changes objects in every namespace, those of the platform included, and nobody \
-              can opt out of it.",
-    advice: "Set a `namespaceSelector` or an `objectSelector`, as an opt-in where it can be one.",
+    summary: "A mutating webhook without selectors changes objects in every namespace, including system namespaces, without an opt-out.",
+    advice: "Set a `namespaceSelector` or an `objectSelector`, preferably as an opt-in.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -377,7 +376,7 @@ webhooks:
             let namespaced = hook.builtin.iter().any(|(resource, _)| resource.namespaced);
             if hook.is_mutating() && namespaced && hook.is_unscoped() {
                 let message = String::from(
-                    "mutates objects of every namespace: there is no selector and no match condition",
+                    "mutates objects in every namespace: no selector and no match condition",
                 );
                 report.hook(hook, "rules", message);
             }
@@ -387,10 +386,10 @@ webhooks:
 
 pub(super) static W034: Rule = Rule {
     id: "W034",
-    title: "mutates mirror pods",
-    summary: "A kubelet creates a mirror pod for each static pod. Changes to it change nothing on the node, and some make the \
-              kubelet delete and recreate the mirror pod in a loop.",
-    advice: "Exclude mirror pods with a match condition: `!(has(object.metadata.annotations) && 'kubernetes.io/config.mirror' in object.metadata.annotations)`.",
+    title: "mutates mirror Pods",
+    summary: "A kubelet creates a mirror Pod for each static Pod. Changes to it have no effect on the node, and some make the kubelet \
+              delete and recreate the mirror Pod in a loop.",
+    advice: "Exclude mirror Pods with a match condition: `!(has(object.metadata.annotations) && 'kubernetes.io/config.mirror' in object.metadata.annotations)`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -434,7 +433,7 @@ webhooks:
         };
         for hook in context.set.hooks.iter().filter(|hook| hook.is_mutating()) {
             if hook.builtin_operations(pods).has(Operation::Create) && hook.selects(&target) {
-                let message = String::from("mutates the mirror pods of static pods in kube-system");
+                let message = String::from("mutates the mirror Pods of static Pods in kube-system");
                 report.hook(hook, "rules", message);
             }
         }
@@ -443,10 +442,10 @@ webhooks:
 
 pub(super) static W043: Rule = Rule {
     id: "W043",
-    title: "takes effect everywhere at once",
-    summary: "A webhook that fails closed and has no selector applies to every namespace the moment it is created. A mistake in it \
-              stops the whole cluster rather than the namespace it was tried in.",
-    advice: "Roll it out with a `namespaceSelector` on a label that namespaces get one by one, or with `failurePolicy: Ignore` first.",
+    title: "no gradual rollout",
+    summary: "A webhook that fails closed and has no selector applies to every namespace as soon as it is created. An error in it stops \
+              the whole cluster instead of one test namespace.",
+    advice: "Roll it out with a `namespaceSelector` on a label that is added to one namespace after another, or start with `failurePolicy: Ignore`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration

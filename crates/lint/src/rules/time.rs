@@ -1,4 +1,4 @@
-//! Rules about time: timeouts of one webhook, and of all that one request meets.
+//! Rules about timeouts: of one webhook, and of all webhooks that a request calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,20 +17,20 @@ use crate::set::{Hook, Set};
 const LONG_SECONDS: u32 = 10;
 /// Timeouts above this are an error.
 const TOO_LONG_SECONDS: u32 = 15;
-/// Most clients give a request so long.
+/// The request timeout of most clients.
 const REQUEST_SECONDS: u32 = 30;
-/// A leader that cannot renew its lease for so long steps down.
+/// The renew deadline of leader election.
 const LEASE_SECONDS: u32 = 10;
-/// The longest timeout that leaves a leader a second try.
+/// The longest timeout that leaves time for a second renewal.
 const LEASE_TIMEOUT_SECONDS: u32 = 3;
-/// So many mutating webhooks for one request are a note.
+/// The number of mutating webhooks per request that causes a note.
 const MANY_MUTATING: usize = 5;
 
 pub(super) static W001: Rule = Rule {
     id: "W001",
     title: "long or implicit timeout",
-    summary: "A request waits for a webhook that does not answer until the timeout, and callers give up after some seconds. \
-              A webhook that hangs for 30 s blocks controllers for as long. Without `timeoutSeconds` the default depends on the \
+    summary: "A request waits for an unresponsive webhook until the timeout, and many clients give up earlier. A webhook that hangs \
+              for 30 s blocks controllers for 30 s. Without `timeoutSeconds` the default depends on the \
               API version: 10 s in v1, 30 s in v1beta1.",
     advice: "Set `timeoutSeconds` to 5 or less.",
     bad: "
@@ -83,10 +83,10 @@ webhooks:
 
 pub(super) static W002: Rule = Rule {
     id: "W002",
-    title: "webhooks together exceed the time of a request",
+    title: "sum of timeouts exceeds the client's timeout",
     summary: "Mutating webhooks are called one after the other, twice with `reinvocationPolicy: IfNeeded`; validating ones in \
-              parallel after them. The sum can exceed what the client waits, 30 s for most and 10 s for leader election, \
-              and `failurePolicy: Ignore` does not help: the request has ended by then.",
+              parallel after them. The sum can exceed the client's timeout, 30 s for most clients and 10 s for leader election. `failurePolicy: Ignore` does \
+              not help, since the request has ended by then.",
     advice: "Shorten the timeouts, or narrow the rules so that fewer webhooks match the same request.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
@@ -132,17 +132,17 @@ webhooks:
     check: budgets,
 };
 
-/// A webhook by its object and its index there.
+/// A webhook, by object and index.
 type HookId = (usize, usize);
 
-/// The webhooks that one kind of request meets.
+/// The webhooks that one kind of request calls.
 struct Crowd<'s> {
     hooks: Vec<&'s Hook>,
     seconds: u32,
     limit: u32,
 }
 
-/// The rules ask each resource that anybody names, with the webhooks that may match it.
+/// Every resource named by a rule, with the webhooks that may match it.
 fn crowds(set: &Set) -> Vec<(String, Crowd<'_>)> {
     let mut by_resource: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
     by_resource.insert(("", "pods"), Vec::new());
@@ -212,7 +212,7 @@ fn crowd<'s>(
             sender: Sender::Controller,
         })
     };
-    // A webhook that selects objects by label is for some of them only.
+    // A webhook with an objectSelector matches only some of the objects.
     let is_for_all = |hook: &Hook| {
         let selector = hook.webhook.object_selector.as_ref();
         selector.is_none_or(LabelSelector::is_empty)
@@ -260,7 +260,7 @@ fn has_rule(
     })
 }
 
-/// The version that a custom resource is asked for in: the one the webhook names.
+/// The request version of a custom resource: the version in the webhook's rule.
 fn version_of(hook: &Hook) -> &str {
     let versions = hook
         .rules()
@@ -271,7 +271,7 @@ fn version_of(hook: &Hook) -> &str {
 }
 
 fn budgets(context: &Context<'_>, report: &mut Reporter<'_>) {
-    // Requests that meet the same webhooks are reported once.
+    // Requests that call the same webhooks are reported once.
     let mut by_hooks: BTreeMap<Vec<HookId>, (Vec<String>, Crowd<'_>)> = BTreeMap::new();
     for (request, crowd) in crowds(context.set) {
         if crowd.hooks.len() < 2 || crowd.seconds < crowd.limit {
@@ -299,7 +299,7 @@ fn budgets(context: &Context<'_>, report: &mut Reporter<'_>) {
             .map(|hook| format!("{} ({} s)", hook.webhook.name, hook.timeout()))
             .collect();
         let message = format!(
-            "{} can take {} s, and its client waits {} s: {}",
+            "{} can take {} s, but its client times out after {} s: {}",
             list(&requests, 3),
             crowd.seconds,
             crowd.limit,
@@ -313,8 +313,8 @@ pub(super) static W003: Rule = Rule {
     id: "W003",
     title: "matches leases of the control plane",
     summary: "Leader election and node heartbeats update leases in kube-system and kube-node-lease every few seconds. \
-              A webhook in their way makes controllers lose their leadership and nodes NotReady when it is slow.",
-    advice: "Leave leases out of the rules, or exclude kube-system and kube-node-lease with a `namespaceSelector` on \
+              A slow webhook that matches them makes controllers lose leadership and nodes NotReady.",
+    advice: "Remove leases from the rules, or exclude kube-system and kube-node-lease with a `namespaceSelector` on \
              `kubernetes.io/metadata.name`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
@@ -376,8 +376,7 @@ webhooks:
 pub(super) static W039: Rule = Rule {
     id: "W039",
     title: "many mutating webhooks for one request",
-    summary: "Mutating webhooks are called one after the other, so each adds its latency to every request, and each is one more \
-              that can fail.",
+    summary: "Mutating webhooks are called sequentially. Each adds latency to every request and is one more point of failure.",
     advice: "Merge webhooks of the same owner, or move simple changes to a MutatingAdmissionPolicy, which runs in the API server.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1

@@ -1,4 +1,4 @@
-//! Rules about the certificates a webhook is trusted by.
+//! Rules about the `caBundle` of a webhook.
 
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -9,11 +9,11 @@ use crate::rule::{Context, Reporter, Rule};
 use crate::set::{Hook, Set};
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
-/// Certificates that expire sooner are a warning.
+/// The remaining validity below which a certificate causes a warning.
 const SOON_DAYS: i64 = 30;
-/// A larger bundle is copied into every list and watch of the configurations.
+/// The maximum size of a bundle, which is part of every list and watch of the configurations.
 const LARGE_BYTES: usize = 64 * 1024;
-/// Annotations of controllers that fill in the bundle.
+/// Annotations of controllers that inject the bundle.
 const INJECTED: &[&str] = &[
     "cert-manager.io/inject-ca-from",
     "cert-manager.io/inject-ca-from-secret",
@@ -25,10 +25,10 @@ const SHA1: &[&str] = &["1.2.840.113549.1.1.5", "1.2.840.10045.4.1"];
 
 pub(super) static W023: Rule = Rule {
     id: "W023",
-    title: "certificate authority that will not do",
-    summary: "An API server calls a webhook only if its certificate is signed by an authority of `caBundle`, or of the system without \
-              one. Services have certificates that no system knows, and authorities expire: then every call fails.",
-    advice: "Let cert-manager or the webhook itself keep `caBundle` current, and rotate authorities before they expire.",
+    title: "missing, expired or invalid caBundle",
+    summary: "An API server verifies the webhook's certificate with the CAs in `caBundle`, or with the system's CAs if it is empty. No \
+              system CA signs certificates of Services, and CAs expire: then every call fails.",
+    advice: "Let cert-manager or the webhook itself keep `caBundle` current, and rotate CAs before they expire.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -67,9 +67,8 @@ webhooks:
             {
                 Some(bundle) => judge(context, hook, bundle, report),
                 None if hook.service().is_some() && !is_injected(context.set, hook.object) => {
-                    let message = String::from(
-                        "no caBundle: calls of the service fail until something fills it in",
-                    );
+                    let message =
+                        String::from("no caBundle: calls of the Service fail until it is injected");
                     report.graded(Grade::Lower, hook, "clientConfig", message);
                 }
                 None => {}
@@ -89,7 +88,7 @@ fn is_injected(set: &Set, object: usize) -> bool {
 fn judge(context: &Context<'_>, hook: &Hook, bundle: &[u8], report: &mut Reporter<'_>) {
     const FIELD: &str = "clientConfig.caBundle";
     if bundle.len() > LARGE_BYTES {
-        let message = format!("the bundle has {} KiB", bundle.len() / 1024);
+        let message = format!("the bundle is {} KiB large", bundle.len() / 1024);
         report.graded(Grade::Lower, hook, FIELD, message);
     }
     let blocks: Vec<Vec<u8>> = Pem::iter_from_buffer(bundle)
@@ -107,17 +106,17 @@ fn judge(context: &Context<'_>, hook: &Hook, bundle: &[u8], report: &mut Reporte
             Grade::Higher,
             hook,
             FIELD,
-            String::from("the bundle has no certificate in PEM"),
+            String::from("the bundle contains no PEM certificate"),
         );
         return;
     }
     let expiry = |certificate: &X509Certificate<'_>| certificate.validity().not_after.timestamp();
-    // A bundle is good as long as one of its authorities is.
+    // A bundle is valid as long as one of its CAs is.
     let last = certificates.iter().map(expiry).max().unwrap_or_default();
     let days = (last - context.now).div_euclid(DAY_SECONDS);
     if context.now > 0 && last <= context.now {
         let message = format!(
-            "every authority of the bundle has expired, the last {} days ago",
+            "every CA in the bundle has expired, the last one {} days ago",
             (context.now - last) / DAY_SECONDS
         );
         report.graded(Grade::Higher, hook, FIELD, message);
@@ -125,7 +124,7 @@ fn judge(context: &Context<'_>, hook: &Hook, bundle: &[u8], report: &mut Reporte
         report.hook(
             hook,
             FIELD,
-            format!("the last authority of the bundle expires in {days} days"),
+            format!("the last CA in the bundle expires in {days} days"),
         );
     }
     for certificate in &certificates {
@@ -134,7 +133,7 @@ fn judge(context: &Context<'_>, hook: &Hook, bundle: &[u8], report: &mut Reporte
         let self_signed = subject.as_raw() == certificate.issuer().as_raw();
         if !certificate.is_ca() && !self_signed {
             let message = format!(
-                "`{subject}` is not a certificate authority: it is good for a webhook that serves this very certificate only"
+                "`{subject}` is not a CA certificate: it is valid only for a webhook that serves exactly this certificate"
             );
             report.graded(Grade::Lower, hook, FIELD, message);
         }

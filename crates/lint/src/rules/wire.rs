@@ -11,9 +11,9 @@ use crate::rule::Rule;
 
 pub(super) static W020: Rule = Rule {
     id: "W020",
-    title: "side effects break dry runs",
-    summary: "A dry run, and with it `kubectl diff` and most GitOps tools, is rejected when a matching webhook has side effects \
-              or does not say. v1beta1 defaults to `Unknown`; v1 accepts `None` and `NoneOnDryRun` only.",
+    title: "side effects break dry run",
+    summary: "A dry run, as used by `kubectl diff` and most GitOps tools, is rejected if a matching webhook has side effects or does \
+              not declare `sideEffects`. v1beta1 defaults to `Unknown`; v1 accepts `None` and `NoneOnDryRun` only.",
     advice: "Set `sideEffects` to `None`, or to `NoneOnDryRun` if the webhook honours `request.dryRun`.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1beta1
@@ -59,8 +59,8 @@ webhooks:
 pub(super) static W021: Rule = Rule {
     id: "W021",
     title: "does not read AdmissionReview v1",
-    summary: "API servers send the first version of `admissionReviewVersions` that they know. All of them know v1, and v1beta1 \
-              will go.",
+    summary: "API servers send the first version of `admissionReviewVersions` that they support. All of them support v1; v1beta1 is \
+              deprecated.",
     advice: "Put `v1` first.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
@@ -102,7 +102,7 @@ webhooks:
                 versions if versions.iter().any(|version| version == "v1") => {
                     (Grade::Lower, "v1 is not the preferred version")
                 }
-                _ => (Grade::Usual, "v1 is not among the versions it reads"),
+                _ => (Grade::Usual, "v1 is not in admissionReviewVersions"),
             };
             report.graded(grade, hook, "admissionReviewVersions", message.to_owned());
         }
@@ -112,9 +112,8 @@ webhooks:
 pub(super) static W036: Rule = Rule {
     id: "W036",
     title: "webhook name used twice",
-    summary: "Metrics, audit annotations and error messages name the webhook, not its configuration. Two webhooks of the same name \
-              cannot be told apart in them.",
-    advice: "Give each webhook a name of its own.",
+    summary: "Metrics, audit annotations and error messages name the webhook, not its configuration. Two webhooks with the same name cannot be distinguished in them.",
+    advice: "Give each webhook a unique name.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -171,7 +170,7 @@ webhooks:
             let owner = *first
                 .entry((hook.is_mutating(), name))
                 .or_insert(hook.object);
-            // Validation rejects a name that one configuration has twice.
+            // Validation rejects duplicate names within one configuration.
             if owner != hook.object && !name.is_empty() {
                 let message = format!("`{name}` is also a webhook of {}", context.set.title(owner));
                 report.hook(hook, "name", message);
@@ -183,9 +182,9 @@ webhooks:
 pub(super) static W044: Rule = Rule {
     id: "W044",
     title: "static manifest that needs the API",
-    summary: "Names that end in `.static.k8s.io` are for configurations an API server reads from files at its start. These can \
-              refer to nothing that is stored: no services and no parameters.",
-    advice: "Use `clientConfig.url` and no parameters, or another name for an object that is created through the API.",
+    summary: "Names that end in `.static.k8s.io` are reserved for configurations that an API server loads from files at startup. These \
+              cannot reference stored objects: no Services and no parameters.",
+    advice: "Use `clientConfig.url` and no parameters, or use another name for an object created through the API.",
     bad: "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -221,7 +220,7 @@ webhooks:
         };
         for hook in set.hooks.iter().filter(|hook| is_static(hook.object)) {
             if hook.service().is_some() {
-                let message = String::from("a static configuration cannot call a service");
+                let message = String::from("a static configuration cannot call a Service");
                 report.hook(hook, "clientConfig.service", message);
             }
         }
@@ -233,7 +232,7 @@ webhooks:
         }
         for (object, binding) in set.bindings.iter().filter(|(object, _)| is_static(*object)) {
             if binding.param_ref.is_some() {
-                let message = String::from("a static binding cannot refer to parameters");
+                let message = String::from("a static binding cannot reference parameters");
                 report.object(Grade::Usual, *object, "spec.paramRef", message);
             }
         }

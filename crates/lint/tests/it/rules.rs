@@ -183,7 +183,7 @@ fn longer_circles_are_found_and_open_chains_are_not() {
     assert_eq!(
         messages("W011", &circle),
         [
-            "error: services whose pods need each other's webhooks to be created: a/webhook → b/webhook → c/webhook → a/webhook"
+            "error: Services whose Pods need each other's webhooks to be created: a/webhook → b/webhook → c/webhook → a/webhook"
         ]
     );
     // Those in circles with the first one are no findings of their own.
@@ -200,7 +200,7 @@ fn longer_circles_are_found_and_open_chains_are_not() {
     ];
     let found = messages("W011", &knot.concat());
     assert_eq!(found.len(), 1, "{found:?}");
-    let end = ", and 2 more services in circles with these";
+    let end = ", and 2 more Services in cycles with these";
     assert!(found[0].ends_with(end), "{found:?}");
     let open = circle.replacen(
         "sideEffects: None",
@@ -286,17 +286,17 @@ fn certificates_are_judged_at_the_given_time() {
     };
     assert_eq!(
         at(AFTER),
-        ["every authority of the bundle has expired, the last 1 days ago"]
+        ["every CA in the bundle has expired, the last one 1 days ago"]
     );
     assert_eq!(
         at(AFTER - 86_400 * 20),
-        ["the last authority of the bundle expires in 18 days"]
+        ["the last CA in the bundle expires in 18 days"]
     );
     assert!(at(0).is_empty());
     let broken = text.replace(AUTHORITY, "Y2EtY2VydA==");
     assert_eq!(
         messages("W023", &broken),
-        ["error: the bundle has no certificate in PEM"]
+        ["error: the bundle contains no PEM certificate"]
     );
 }
 
@@ -334,12 +334,12 @@ fn conditions_are_tried_on_requests_that_come() {
         (
             "DELETE",
             "object.spec.x == 1",
-            "`object` is null on DELETE, which this expression does not expect",
+            "`object` is null on DELETE, which this expression does not handle",
         ),
         (
             "CREATE",
             "oldObject.spec.x == 1",
-            "`oldObject` is null on CREATE, which this expression does not expect",
+            "`oldObject` is null on CREATE, which this expression does not handle",
         ),
         (
             "CREATE",

@@ -1,4 +1,4 @@
-//! What a listener does with clients that hold on to connections.
+//! Clients that hold connections.
 
 #![allow(
     clippy::panic,

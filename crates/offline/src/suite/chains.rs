@@ -56,7 +56,7 @@ struct ChainCase {
     namespace: Option<String>,
     subresource: String,
     dry_run: bool,
-    /// Answers of webhooks that differ from those of the file.
+    /// Webhook responses that override the file's.
     webhooks: Vec<Script>,
     checks: Option<Checks>,
     expect: Expected,
@@ -92,7 +92,7 @@ pub(super) fn load(files: &dyn Files, file: &Path, text: &str) -> Result<Vec<Cas
             return Err(LoadError::suite(file, message));
         }
         if test.cases.is_empty() {
-            return Err(LoadError::suite(file, "there are no cases"));
+            return Err(LoadError::suite(file, "no cases found"));
         }
         cases.extend(cases_of(files, file, test)?);
     }
@@ -148,7 +148,7 @@ fn cases_of(files: &dyn Files, file: &Path, test: Test) -> Result<Vec<Case>, Loa
     Ok(cases)
 }
 
-/// A script for a webhook that nobody registers is a mistake.
+/// A script for an unregistered webhook is an error.
 fn check_names(
     file: &Path,
     cluster: &Cluster,
@@ -215,7 +215,7 @@ fn object(
             let path = beside(file, &name);
             let values = manifest::read_values(&path.display().to_string(), &files.read(&path)?)?;
             let first = values.into_iter().next();
-            let (_, value) = first.ok_or_else(|| LoadError::suite(&path, "there is no object"))?;
+            let (_, value) = first.ok_or_else(|| LoadError::suite(&path, "no object found"))?;
             Ok(Some(value))
         }
         other => Ok(other),

@@ -29,7 +29,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// What is wrong.
+    /// Runs the checks and returns the failures.
     pub(super) async fn check(self, world: &World, request: &Request, run: &Run) -> Vec<String> {
         let mut failures = Vec::new();
         if !run.decision.is_allowed() {
@@ -136,8 +136,8 @@ async fn order(world: &World, request: &Request, run: &Run) -> Option<String> {
     None
 }
 
-/// Orders of so many things, other than the one they are in: all of them while they are few, and each
-/// rotated and reversed otherwise.
+/// Permutations of a number of items except the current order: all of them for few items, otherwise rotations and the
+/// reverse.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     if count <= 5 {
         let mut all = vec![Vec::new()];

@@ -1,4 +1,4 @@
-//! What a case expects, and how it is compared with a run.
+//! The expectation of a case, and its comparison with a run.
 
 use std::collections::BTreeMap;
 
@@ -42,13 +42,13 @@ pub struct Expect {
     pub patches: BTreeMap<String, Value>,
     /// The webhook or policy that set a field.
     pub blame: BTreeMap<String, String>,
-    /// What one policy does, where suites look at one at a time.
+    /// The expected outcome of one policy, in suites that test policies individually.
     pub enforced: Option<(String, Enforced)>,
     /// The number of failed validations.
     pub violations: Option<(Count, Option<String>)>,
 }
 
-/// What one policy does with a request.
+/// The outcome of one policy on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforced {
     /// It applies and lets the request through.
@@ -72,12 +72,12 @@ pub enum Count {
     Zero,
     /// One at least.
     Some,
-    /// So many.
+    /// This number.
     Exactly(usize),
 }
 
 impl Expect {
-    /// What is not as expected.
+    /// The differences from the expectation.
     pub(super) fn compare(&self, run: &Run, kinds: &OfflineKinds) -> Vec<String> {
         let mut failures = Vec::new();
         self.compare_decision(run, &mut failures);

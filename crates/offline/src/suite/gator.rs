@@ -66,7 +66,7 @@ fn one(files: &dyn Files, file: &Path, name: &str) -> Result<Manifest, LoadError
     let path = beside(file, name);
     let manifests = manifest::read(&path.display().to_string(), &files.read(&path)?)?;
     let first = manifests.into_iter().next();
-    first.ok_or_else(|| LoadError::suite(&path, "there is no object"))
+    first.ok_or_else(|| LoadError::suite(&path, "no object found"))
 }
 
 fn cases_of(files: &dyn Files, file: &Path, test: &Test) -> Result<Vec<Case>, LoadError> {

@@ -187,7 +187,7 @@ fn case(
         let object_namespace = object.as_ref().or(old_object.as_ref());
         let object_namespace =
             object_namespace.and_then(|it| it["metadata"]["namespace"].as_str().map(str::to_owned));
-        // The namespace that is given is the one of the request, whatever it is called.
+        // A given Namespace is the request's, whatever its name.
         let name = namespace.clone().or(object_namespace).or(own);
         let name = name.unwrap_or_else(|| String::from("default"));
         namespace_object["metadata"]["name"] = name.clone().into();

@@ -53,7 +53,7 @@ pub(super) fn load(files: &dyn Files, file: &Path) -> Result<Vec<Case>, LoadErro
         let path = beside(file, &format!("{RESOURCES}{name}"));
         let mut manifests = read(&path)?;
         if manifests.is_empty() {
-            return Err(LoadError::suite(&path, "there is no object"));
+            return Err(LoadError::suite(&path, "no object found"));
         }
         let mut manifest = manifests.remove(0);
         for (field, value) in changes {

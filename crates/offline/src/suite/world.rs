@@ -49,7 +49,7 @@ pub struct MockAccess {
     pub verb: String,
     /// `allow`, or anything else for no.
     pub decision: String,
-    /// The reason that is told.
+    /// The reported reason.
     pub reason: String,
 }
 
@@ -100,8 +100,8 @@ impl World {
         }
     }
 
-    /// A world of the manifests of another tool: policies without a binding get one that denies, and what an
-    /// API server requires and those tools do not is filled in.
+    /// A world for manifests of other tools: policies without a binding get a denying one, and fields that only an
+    /// API server requires are defaulted.
     ///
     /// # Errors
     ///

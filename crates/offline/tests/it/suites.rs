@@ -378,7 +378,7 @@ fn broken_suites_say_where_and_why() {
         (
             "a.yaml",
             "apiVersion: test.lockgate.dev/v1\nkind: AdmissionTest\n",
-            "a.yaml: there are no cases",
+            "a.yaml: no cases found",
         ),
         (
             "b.yaml",

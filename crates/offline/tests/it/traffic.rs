@@ -137,9 +137,7 @@ fn webhooks_that_set_the_same_field_collide_and_those_beside_each_other_do_not()
     let told = w029(label("x"), label("y"));
     assert_eq!(
         told,
-        [
-            "warning: overwrites `metadata.labels.x` that `a.example.com` set before (CREATE pods shop/web)"
-        ]
+        ["warning: overwrites `metadata.labels.x` set by `a.example.com` (CREATE pods shop/web)"]
     );
     // One replaces a list that the other added to.
     let whole = json!([{"op": "replace", "path": "/spec/containers", "value": [{"name": "c", "image": "web:1"}]}]);
@@ -172,15 +170,15 @@ fn patches_of_what_is_the_servers_are_told() {
         (add("", json!({})), Some("replace the whole object")),
         (
             add("/spec", json!({"containers": []})),
-            Some("replace `spec` as a whole"),
+            Some("replace the whole `spec`"),
         ),
         (
             add("/metadata/uid", json!("u")),
-            Some("change `metadata.uid`, which is the server's"),
+            Some("change `metadata.uid`, which the server manages"),
         ),
         (
             add("/status/phase", json!("x")),
-            Some("change `status`, which is dropped without its subresource"),
+            Some("change `status`, which is dropped outside of the status subresource"),
         ),
         (
             add("/spec/containers/0", json!({"name": "first", "image": "i"})),
@@ -206,7 +204,7 @@ fn patches_of_what_is_the_servers_are_told() {
     line["request"]["object"]["spec"]["containers"][0]["brandNew"] = true.into();
     let told = messages("W031", &set, &[line]);
     assert!(
-        told[0].contains("drop the field `spec.containers[0].brandNew`"),
+        told[0].contains("drop the unknown field `spec.containers[0].brandNew`"),
         "{told:?}"
     );
 }
@@ -284,7 +282,7 @@ fn a_webhook_that_always_makes_one_patch_could_be_a_policy() {
     let other = pod(&[("a", add("/spec/nodeName", json!("m")))]);
     let told = messages("W038", &set, &vec![one.clone(); 20]);
     assert!(
-        told[0].contains("20 of 20 captured calls made the same patch, of `/spec/nodeName`"),
+        told[0].contains("20 of 20 captured calls returned the same patch of `/spec/nodeName`"),
         "{told:?}"
     );
     let mut varied = vec![one; 19];

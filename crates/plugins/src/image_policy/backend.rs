@@ -1,4 +1,4 @@
-//! Who answers `ImageReview`s.
+//! Backends of `ImageReview`s.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::config::{self, ConfigError};
 
 const API_VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
 
-/// How long one question may take.
+/// The timeout of a request.
 // UPSTREAM: apiserver pkg/util/webhook/webhook.go (defaultRequestTimeout).
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -237,7 +237,7 @@ impl Backend for HttpsBackend {
 enum AnswerError {
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    #[error("want an ImageReview of {API_VERSION}, got kind `{kind}` of `{version}`")]
+    #[error("expected an ImageReview of {API_VERSION}, got kind `{kind}` of `{version}`")]
     Kind { kind: String, version: String },
 }
 

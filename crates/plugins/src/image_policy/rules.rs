@@ -1,4 +1,4 @@
-//! Which images may run, as a list.
+//! A list of allowed images.
 
 use std::sync::Arc;
 
@@ -22,8 +22,7 @@ use super::{Backend, BackendError, ImageReviewSpec, ImageReviewStatus};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RulesConfiguration {
-    /// The repositories that may be used, with their registry. A `*` at the end stands for anything
-    /// that follows. All of them when the list is empty.
+    /// The allowed repositories, with their registry. A trailing `*` matches any suffix. An empty list allows all.
     #[serde(default)]
     pub allow: Vec<String>,
     /// Tags that may not be used. An image without tag and digest has the tag `latest`.
@@ -88,7 +87,7 @@ impl Backend for ImageRules {
 /// The name of an image, as container runtimes read it.
 #[derive(Debug, PartialEq, Eq)]
 struct Image<'i> {
-    /// With the registry and the repository that short names stand for.
+    /// Expands short names to registry and repository.
     repository: String,
     tag: Option<&'i str>,
     digest: Option<&'i str>,
@@ -100,7 +99,7 @@ impl<'i> Image<'i> {
             Some((name, digest)) => (name, Some(digest)),
             None => (text, None),
         };
-        // A colon before the last slash is that of a port.
+        // A colon before the last slash belongs to a port.
         let (name, tag) = match name.rsplit_once(':') {
             Some((before, tag)) if !tag.contains('/') => (before, Some(tag)),
             _ => (name, None),

@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use super::{Found, Lookup, LookupError, Resource};
 
-/// Asks an API server each time, so that no decision rests on what was true a while ago.
+/// Reads from an API server each time, so that no decision uses stale data.
 #[derive(Clone)]
 pub struct LiveLookup {
     client: kube::Client,
 }
 
 impl LiveLookup {
-    /// Asks the API server that the client talks to.
+    /// Reads from the client's API server.
     #[must_use]
     pub fn new(client: kube::Client) -> Self {
         Self { client }

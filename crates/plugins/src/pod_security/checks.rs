@@ -55,7 +55,7 @@ pub(crate) fn violations(pod: Pod<'_>, wanted: LevelVersion) -> Vec<Violation> {
         Level::Restricted => true,
     };
     let since = |from: u64, check: Check| (minor >= from).then_some(check);
-    // Some checks of the stricter level stand for those of the other.
+    // Some checks of the stricter level replace those of the other.
     let unless = |overridden: bool, check: Check| (!(restricted && overridden)).then_some(check);
     let sysctls: Check = match minor {
         ..27 => |pod| check_sysctls(pod, 0),
@@ -191,7 +191,7 @@ fn containers(names: &[&str]) -> String {
     format!("{word} {}", quoted(names.iter().copied()))
 }
 
-/// `pod and container "a"`, for those who say something they should not. Nothing when nobody does.
+/// `pod and container "a"`, the violating parts. `None` without violations.
 fn setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names) {
         (false, []) => None,
@@ -208,8 +208,8 @@ struct Bad<'v> {
     values: BTreeSet<&'v str>,
 }
 
-/// Looks at a text that pods and containers may set, for those that set a bad one. A parent that is
-/// there without the text has the empty one.
+/// Checks a string field of the Pod and its containers, and collects violations. An absent field of an existing
+/// parent counts as empty.
 fn bad<'v>(pod: Pod<'v>, parent: &str, member: &str, is_good: fn(&str) -> bool) -> Bad<'v> {
     let mut values = BTreeSet::new();
     let mut is_bad = |parent: Option<&'v Value>| {
@@ -636,7 +636,7 @@ const VOLUMES: [&str; 9] = [
     "secret",
 ];
 
-/// Those that are not, in the order they are looked for.
+/// The forbidden volume types, in upstream's order.
 const RESTRICTED_VOLUMES: [&str; 21] = [
     "hostPath",
     "gcePersistentDisk",

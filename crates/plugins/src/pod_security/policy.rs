@@ -1,4 +1,4 @@
-//! Levels and versions of the Pod Security Standards, and which of them a namespace wants.
+//! Levels and versions of the Pod Security Standards, and a namespace's labels for them.
 //!
 //! UPSTREAM: pod-security-admission api/helpers.go
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::fields::label;
 
-/// How much pods may do. Ordered by strictness.
+/// A Pod Security level, ordered by strictness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Privileged,

@@ -20,7 +20,7 @@ pub struct Counted {
     pub resource: String,
 }
 
-/// The objects of a resource in a namespace, or nothing when there is no such resource.
+/// The objects of a resource in a namespace; `None` if the resource does not exist.
 pub type Usage = (Counted, Option<Vec<Arc<Value>>>);
 
 /// The evaluator of a resource; none for one that counts for nothing.

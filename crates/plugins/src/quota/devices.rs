@@ -1,4 +1,4 @@
-//! The extended resources that device classes stand for: claims of their devices are charged under these names, too.
+//! The extended resources of device classes: claims of their devices are charged under these names, too.
 //!
 //! UPSTREAM: kubernetes pkg/quota/v1/evaluator/core/resource_claims.go, dynamic-resource-allocation
 //! deviceclass/extendedresourcecache/extendedresourcecache.go
@@ -24,7 +24,7 @@ const MADE_FOR_POD: &str = "resource.kubernetes.io/extended-resource-claim";
 /// The objects on which the usage of a claim depends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Devices {
-    /// The extended resource of each class; none for one that stands for none.
+    /// The extended resource of each class, if any.
     classes: BTreeMap<String, Option<String>>,
     pods: Vec<Arc<Value>>,
     claims: Vec<Arc<Value>>,
@@ -46,7 +46,7 @@ impl Devices {
         }
     }
 
-    /// Returns true if claims are charged under this name, as those of a device class are under its own.
+    /// Returns true if claims are charged under this name, in addition to the device class.
     pub(super) fn concerns(&self, name: &str) -> bool {
         if let Some(class) = name.strip_prefix(IMPLICIT) {
             return self.classes.contains_key(class);
@@ -56,7 +56,7 @@ impl Devices {
             .is_some_and(|name| names().any(|known| known == name))
     }
 
-    /// Adds what a claim uses of extended resources, unless its pod was charged for that; `usage` is that of a pod.
+    /// Adds a claim's usage of extended resources, unless its Pod is charged for it; `usage` is the Pod's.
     pub(super) fn charge(
         &self,
         claim: &Value,
@@ -90,7 +90,7 @@ impl Devices {
         Ok(())
     }
 
-    /// The pod that a claim was made for, if it is that of the pod: the one it names, or its first.
+    /// The Pod of a generated claim, if the claim is the one in its status, or otherwise its first claim.
     fn pod_of(&self, claim: &Value) -> Option<&Arc<Value>> {
         let uid = made_for(claim)?;
         let pod = self
@@ -211,7 +211,7 @@ mod tests {
         ));
         let earlier = vec![Arc::new(claim("b", "gpu", 1)), Arc::new(plain.clone())];
         assert!(has(&used(devices(paid(None), earlier), &plain), "3"));
-        // One that nobody made for the pod.
+        // A claim that was not generated for the Pod.
         let mut own = plain.clone();
         own["metadata"]["annotations"] = json!({});
         assert!(has(&used(devices(paid(None), Vec::new()), &own), "3"));

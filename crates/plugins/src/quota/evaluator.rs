@@ -50,7 +50,7 @@ const SERVICE_NAMES: [&str; 4] = [
 
 const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
 
-/// How many devices a claim can get at most.
+/// The maximum number of devices per claim.
 const MAX_DEVICES: i64 = 32;
 
 /// The class of a claim, in the days before it had a member of its own.
@@ -70,7 +70,7 @@ const IGNORED: [(&str, &str); 10] = [
     ("events.k8s.io", "events"),
 ];
 
-/// How objects of a resource are charged.
+/// The quota evaluator of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Evaluator {
     Pods,
@@ -83,7 +83,7 @@ pub(crate) enum Evaluator {
 }
 
 impl Evaluator {
-    /// The evaluator of a resource; none for those that count for nothing.
+    /// The evaluator of a resource; `None` if it is not charged.
     pub(crate) fn of(group: &str, resource: &str) -> Option<Self> {
         if IGNORED.contains(&(group, resource)) {
             return None;
@@ -293,7 +293,7 @@ fn put(used: &mut Amounts, name: &str, count: i64) {
     }
 }
 
-/// Returns true if the name is that of an extended resource, of which only requests can be limited.
+/// Returns true for the name of an extended resource, of which only requests can be limited.
 fn is_extended_request(name: &str) -> bool {
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
     let of_device_class = name.starts_with(IMPLICIT);
@@ -379,7 +379,7 @@ fn is_over(pod: &Value) -> bool {
     if matches!(text_at(pod, &["status", "phase"]), "Failed" | "Succeeded") {
         return true;
     }
-    // A pod whose node is lost stays for ever; it is not charged longer than it was to go.
+    // A Pod on a lost node stays terminating; it is not charged after its grace period.
     let grace = at(pod, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
     let deleted = text_at(pod, &["metadata", "deletionTimestamp"]);
     let deleted = lockgate_go::time::Timestamp::parse(deleted);
@@ -417,7 +417,7 @@ fn usage_of_pod(pod: &Value) -> Result<Amounts, Refusal> {
     Ok(used)
 }
 
-/// How much storage a claim has, or wants: whole bytes.
+/// The storage capacity or request of a claim, in whole bytes.
 fn storage_of(claim: &Value) -> Result<Option<Quantity>, Refusal> {
     let whole = |quantity: Quantity| {
         if quantity.is_integer() {
@@ -548,7 +548,7 @@ mod tests {
         pod["spec"]["containers"][0]["resources"] =
             json!({"requests": {"cpu": "9"}, "limits": {"cpu": "9"}});
         assert_eq!(usage(&pod)["requests.cpu"], "9");
-        // It will never get more: what it wants does not count.
+        // An infeasible resize does not count.
         pod["status"]["conditions"] = json!([{"type": "PodResizePending", "reason": "Infeasible"}]);
         let used = usage(&pod);
         assert_eq!((&*used["requests.cpu"], &*used["limits.cpu"]), ("4", "3"));

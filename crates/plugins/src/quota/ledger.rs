@@ -1,20 +1,20 @@
-//! Who is writing in which namespace, so that counts are right.
+//! Serialises quota writers per namespace, so that counts are correct.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{MutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// Knows the writes that were charged and are not over yet.
+/// Tracks charged writes in progress.
 #[derive(Debug, Default)]
 pub struct Ledger(Mutex<HashMap<String, Weak<Page>>>);
 
 /// The state of one namespace.
 #[derive(Debug, Default)]
 struct Page {
-    /// Held by those who charge, one at a time.
+    /// Held while charging, exclusively.
     turn: tokio::sync::Mutex<()>,
-    /// Shared by those whose writes are under way; those who count have it alone.
+    /// Shared by writes in progress; held exclusively by a recount.
     writing: Arc<RwLock<()>>,
 }
 
@@ -31,13 +31,13 @@ impl Entry {
         self.namespace == namespace
     }
 
-    /// Waits until nobody else charges.
+    /// Waits for other charges to complete.
     pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.page.turn.lock().await
     }
 }
 
-/// While it is held, nobody writes anything that is charged in a namespace.
+/// While held, no charged object is written in the namespace.
 #[derive(Debug)]
 pub struct Counting {
     _page: Arc<Page>,
@@ -50,7 +50,7 @@ impl Ledger {
         if let Some(page) = pages.get(namespace).and_then(Weak::upgrade) {
             return page;
         }
-        // Pages that nobody uses are few, unless many namespaces came and went.
+        // Unused entries are few, unless many namespaces are created and deleted.
         if pages.len() >= 1024 {
             pages.retain(|_, page| page.strong_count() > 0);
         }

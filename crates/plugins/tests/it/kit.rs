@@ -195,7 +195,7 @@ pub(crate) fn pod() -> Value {
     })
 }
 
-/// That pod with another spec.
+/// The sample Pod with another spec.
 pub(crate) fn pod_with(spec: Value) -> Value {
     let mut pod = pod();
     for (name, value) in spec.as_object().unwrap() {

@@ -1,4 +1,4 @@
-//! What may happen in namespaces that go, or are not there.
+//! Writes in terminating and missing namespaces.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! What pods and claims may ask for.
+//! Resource requests and limits of Pods and claims.
 
 use lockgate_plugins::cluster_resource_override::Configuration;
 use lockgate_plugins::lookup::{LIMIT_RANGES, Memory, NAMESPACES};

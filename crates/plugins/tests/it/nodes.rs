@@ -1,4 +1,4 @@
-//! Where pods run, and what they put up with there.
+//! Node selection and tolerations.
 
 use lockgate_plugins::lookup::{Memory, NAMESPACES};
 use lockgate_plugins::{

@@ -1,4 +1,4 @@
-//! Who pods run as, and what they are given.
+//! Service accounts and presets of Pods.
 
 use lockgate_plugins::lookup::{Memory, POD_PRESETS, SERVICE_ACCOUNTS};
 use lockgate_plugins::{PodPreset, ServiceAccount};

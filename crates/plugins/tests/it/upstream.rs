@@ -1,4 +1,4 @@
-//! What upstream's plugins said about made-up pods, recorded from k8s.io/kubernetes v1.36.4.
+//! Recorded results of upstream's plugins on generated Pods, from k8s.io/kubernetes v1.36.4.
 //!
 //! Every line is a request with the answer of the Go code. Limits name one resource each, since the
 //! order of several is that of a Go map.

@@ -353,7 +353,7 @@ impl Committer {
             // nobody is told that it was.
             Err(error) => {
                 let why = format!(
-                    "the disk failed ({error}); nothing is written until the server starts again"
+                    "disk write failed ({error}); writes are rejected until the server restarts"
                 );
                 let failure = Unavailable(why);
                 self.failure.send_replace(Some(failure.clone()));

@@ -45,7 +45,7 @@ const RESTORED: usize = 10_000;
 /// The changes of one commit: the new entry of each key, or none if it is deleted.
 pub(super) type Changes = BTreeMap<Arc<str>, Option<(Entry, Deadline)>>;
 
-/// What is written at once.
+/// The contents of one transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Commit<'c> {
     pub(super) changes: &'c Changes,
@@ -115,7 +115,7 @@ impl DataFile {
             Ok(_) => {}
             // Without the note nobody can tell whether something was lost.
             Err(error) => {
-                let why = format!("the revision it was closed at cannot be read: {error}");
+                let why = format!("cannot read the revision in the clean-shutdown file: {error}");
                 return Err(damaged(&path, &why));
             }
         }

@@ -30,7 +30,7 @@ use crate::{Entry, Event, Layout, MemoryOptions, Revision, Unavailable};
 
 /// The entries of a page while the cache is filled.
 const PAGE: i64 = 2_000;
-/// How often progress is asked for while nothing happens: an answer shows that the watch is alive.
+/// The interval of progress requests while idle: a response shows that the watch is alive.
 const IDLE: Duration = Duration::from_millis(1_000);
 /// The longest silence after a progress request, before another member is watched.
 const SILENCE: Duration = Duration::from_millis(3_000);
@@ -107,7 +107,7 @@ pub(super) struct Cache {
     writer: Mutex<()>,
     /// The revision that is published.
     reached: watch::Sender<Revision>,
-    /// Somebody waits for progress.
+    /// Wakes the watch to request its progress.
     wanted: Notify,
     failure: watch::Sender<Option<Unavailable>>,
 }
@@ -116,7 +116,7 @@ pub(super) struct Cache {
 enum Ended {
     /// It goes on from where it was, on another connection.
     Lost(CallError),
-    /// What is cached must not be trusted any more.
+    /// The cache is no longer valid.
     Untrusted(&'static str),
 }
 
@@ -165,7 +165,7 @@ impl Cache {
                 Ended::Lost(CallError::Compacted) => "the watch fell behind compaction",
                 Ended::Lost(error) => {
                     let failure = error.unavailable();
-                    tracing::debug!(%failure, "the watch of etcd is lost, resuming");
+                    tracing::debug!(%failure, "etcd watch interrupted, resuming");
                     // A connection that was lost is made again at once; what fails then is a failure.
                     if matches!(error, CallError::NotSent(_)) {
                         self.failure.send_replace(Some(failure));
@@ -177,7 +177,7 @@ impl Cache {
             };
             tracing::warn!(
                 why,
-                "reading everything from etcd again; watches end with 410"
+                "etcd watch expired, relisting; client watches end with 410"
             );
             loop {
                 match read_all(&self.client, &self.space, &self.options).await {
@@ -380,7 +380,7 @@ impl Cache {
                     revision: at,
                     previous,
                 },
-                (DELETE, None) => return Err("a key was deleted that is not known"),
+                (DELETE, None) => return Err("delete event for an unknown key"),
                 (_, previous) => {
                     let Some(entry) = self.space.entry(kv) else {
                         continue;

@@ -185,7 +185,7 @@ impl Client {
                     return Ok(connection);
                 }
                 Err(error) => {
-                    tracing::debug!(member = %member.uri(), error, "etcd not connected");
+                    tracing::debug!(member = %member.uri(), error, "etcd connection failed");
                     why = format!("{}: {error}", member.uri());
                 }
             }

@@ -18,7 +18,7 @@ const KEY: &[u8] = b"compact_rev_key";
 /// A replica's view of the compaction.
 #[derive(Debug, Default)]
 pub(super) struct Compactor {
-    /// How often the key was written, as far as is known.
+    /// The last known version of the key.
     version: i64,
     /// The revision of the last period, which is compacted in this one.
     revision: i64,
@@ -34,7 +34,7 @@ impl Compactor {
                 Ok(None) => {}
                 Err(error) => {
                     let error = error.unavailable();
-                    tracing::warn!(%error, "etcd was not compacted, trying again in a while");
+                    tracing::warn!(%error, "etcd compaction failed, retrying");
                 }
             }
         }

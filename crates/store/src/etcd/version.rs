@@ -18,7 +18,7 @@ impl Version {
 /// The fault of a version of etcd; none if it has none that is known.
 pub(super) fn fault(text: &str) -> Option<&'static str> {
     let Some(version) = Version::parse(text) else {
-        return Some("its version cannot be read");
+        return Some("unknown version");
     };
     let is_in = |from: Version, until: Version| from <= version && version < until;
     if version < Version(3, 4, 0) {

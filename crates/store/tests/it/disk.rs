@@ -318,7 +318,7 @@ async fn one_process_at_a_time() {
     let store = DiskStore::open(folder.path()).unwrap();
     let error = DiskStore::open(folder.path()).unwrap_err().to_string();
     let want = format!(
-        "the folder `{}` is in use by process {}",
+        "the directory `{}` is in use by process {}",
         folder.path().display(),
         std::process::id()
     );

@@ -242,7 +242,7 @@ fn graph(src: &Path) -> Graph {
     graph
 }
 
-/// Those reachable from a module, by at least one step.
+/// The modules reachable from a module in at least one step.
 fn reachable<'g>(graph: &'g Graph, from: &str) -> BTreeSet<&'g str> {
     let mut seen = BTreeSet::new();
     let mut open: Vec<&'g str> = graph[from].iter().map(String::as_str).collect();

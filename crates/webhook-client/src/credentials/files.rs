@@ -17,9 +17,9 @@ use super::{Credentials, CredentialsError, Impersonate, Material, TokenFile, Use
 /// The configuration of an admission plugin.
 #[derive(Debug, Clone, Default)]
 pub struct PluginConfiguration {
-    /// Who it calls webhooks as.
+    /// The credentials for webhook calls.
     pub credentials: Credentials,
-    /// Where its static manifests are, if it has any.
+    /// The directory of static manifests, if any.
     pub static_manifests_dir: Option<PathBuf>,
 }
 

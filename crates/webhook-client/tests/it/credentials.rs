@@ -1,4 +1,4 @@
-//! Who the caller is to whom.
+//! Credentials per webhook.
 
 use lockgate_testkit::certs::Authority;
 use lockgate_testkit::{Answer, WebhookServer};

@@ -19,7 +19,7 @@ use crate::support::{AMPLE, caller, client_of, failure, post, says, service_conf
 /// For calls that are meant to run into their deadline.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// What a failure says before its cause.
+/// The prefix of a failure message.
 fn posting(server: &WebhookServer, timeout: &str, problem: &str) -> String {
     format!("Post \"{}?timeout={timeout}\": {problem}", server.url("/"))
 }

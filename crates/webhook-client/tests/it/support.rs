@@ -1,4 +1,4 @@
-//! What the cases need besides the server.
+//! Test support besides the server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use lockgate_webhook_client::{HttpsCaller, Settings};
 /// Long enough for anything that does not wait on purpose.
 pub(crate) const AMPLE: Duration = Duration::from_secs(10);
 
-/// How much later than its deadline a call may end on a busy machine.
+/// The tolerated delay after the deadline on a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
 
 pub(crate) const REVIEW: &str =

@@ -1,4 +1,4 @@
-//! What people meet when they write the attribute: what compiles, and each mistake with its message.
+//! Compile tests of the attribute: valid uses, and each mistake with its message.
 
 #[test]
 fn messages_are_as_recorded() {

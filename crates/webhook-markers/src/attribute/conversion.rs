@@ -184,12 +184,12 @@ mod tests {
             (
                 "resource = cronjobs",
                 "impl Spoke for CronJob {}",
-                &["`conversion` stands on `impl Hub for T`"],
+                &["`conversion` must be on `impl Hub for T`"],
             ),
             (
                 "resource = cronjobs",
                 "struct CronJob;",
-                &["`conversion` stands on `impl Hub for T`"],
+                &["`conversion` must be on `impl Hub for T`"],
             ),
         ] {
             assert_eq!(

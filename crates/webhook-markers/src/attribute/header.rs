@@ -1,7 +1,7 @@
 //! The item below the attribute: the head of an `impl`, and the names of the methods in it.
 //!
-//! Read by hand rather than as a syntax tree: the command reads files that nobody has compiled, and
-//! nothing in a method's body may cost it more than its length.
+//! Parsed by hand rather than as a syntax tree: the command reads uncompiled files, and the cost of a method's body
+//! must be linear in its length.
 
 use proc_macro2::{Delimiter, Group, Ident, Spacing, Span, TokenTree};
 
@@ -37,7 +37,7 @@ impl Header {
     pub fn read(tokens: &[TokenTree]) -> Result<(Self, usize), Problem> {
         let other = |token: Option<&TokenTree>| {
             let message =
-                "`webhook` stands on `impl Validator<K> for T` or `impl Mutator<K> for T`";
+                "`webhook` must be on `impl Validator<K> for T` or `impl Mutator<K> for T`";
             Problem::new(span_of(token), message)
         };
         let (head, length) = ImplHead::read(tokens).map_err(other)?;
@@ -75,7 +75,7 @@ impl HubHeader {
     /// It is another item.
     pub fn read(tokens: &[TokenTree]) -> Result<Self, Problem> {
         let other = |token: Option<&TokenTree>| {
-            let problem = Problem::new(span_of(token), "`conversion` stands on `impl Hub for T`");
+            let problem = Problem::new(span_of(token), "`conversion` must be on `impl Hub for T`");
             problem.with_help("the other versions are spokes: `impl Spoke for T`")
         };
         let (head, _) = ImplHead::read(tokens).map_err(other)?;

@@ -157,7 +157,7 @@ fn says_what_is_wrong() {
         (
             "name = a.b.c, reinvocation_policy = never",
             NEW,
-            "only a `Mutator` is asked again after others",
+            "reinvocation applies to a `Mutator` only",
         ),
         (
             "name = a.b.c, mutating = true",
@@ -187,7 +187,7 @@ fn says_what_is_wrong() {
         (
             "name = a.b.c, groups(a, a)",
             NEW,
-            "`a` stands twice in `groups`",
+            "`a` is duplicated in `groups`",
         ),
         ("name = a.b.c, groups()", NEW, "`groups` is empty"),
         (
@@ -235,7 +235,7 @@ fn says_what_is_wrong() {
         (
             "name = a.b.c",
             "impl Validator<Pod> for T {}",
-            "this validator has no method, so there is nothing to ask it",
+            "this validator implements no method",
         ),
         ("3", NEW, "an argument starts with its name"),
         (

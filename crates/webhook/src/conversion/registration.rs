@@ -1,11 +1,11 @@
-//! The registration of a conversion: what a CustomResourceDefinition says about it.
+//! The registration of a conversion: `spec.conversion` of a CustomResourceDefinition.
 
 use lockgate_api::registration::hub::{ClientConfig, ServiceReference};
 
-/// Where conversions are served unless a path is given. That of kubebuilder.
+/// The default path of conversions, as in kubebuilder.
 const DEFAULT_PATH: &str = "/convert";
 
-/// Where one custom resource is converted.
+/// The registration of a custom resource's conversion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversionRegistration {
     group: String,
@@ -43,14 +43,14 @@ impl ConversionRegistration {
         self
     }
 
-    /// Sets a fixed URL, whatever the manifests say of the others.
+    /// Sets a fixed URL, which overrides the manifest options.
     #[must_use]
     pub fn at_url(mut self, url: impl Into<String>) -> Self {
         self.client_config.url = Some(url.into());
         self
     }
 
-    /// Sets the name of a service other than that of the manifests.
+    /// Sets a Service name, which overrides the manifest options.
     #[must_use]
     pub fn service_name(mut self, name: impl Into<String>) -> Self {
         self.service().name = name.into();
@@ -98,7 +98,7 @@ impl ConversionRegistration {
     }
 }
 
-/// A hub whose registration stands beside it; the attribute `#[conversion(…)]` writes it.
+/// A hub with a registration; implemented by the attribute `#[conversion(…)]`.
 pub trait MarkedHub: super::Hub {
     /// Returns the registration.
     fn registration() -> ConversionRegistration;

@@ -24,7 +24,7 @@ const TURN: usize = 16;
 pub struct Converted {
     /// The HTTP status code.
     pub code: u16,
-    /// The body: a review, or a text when there is none to send.
+    /// The body: a review, or an error text.
     pub body: Vec<u8>,
     /// The uid of the review, if it could be read.
     pub uid: Option<String>,
@@ -41,7 +41,7 @@ pub struct ConvertedObjects {
     pub from: &'static str,
     /// The version they have now.
     pub to: &'static str,
-    /// How many there were.
+    /// The number of objects.
     pub count: u64,
 }
 
@@ -115,7 +115,7 @@ pub(crate) async fn answer(
     let question: Question<'_> = match serde_json::from_str(request) {
         Ok(question) => question,
         Err(error) => {
-            let message = format!("the request of the ConversionReview cannot be read: {error}");
+            let message = format!("cannot decode the request of the ConversionReview: {error}");
             let Ok(known) = serde_json::from_str::<Uid<'_>>(request) else {
                 return malformed(message);
             };

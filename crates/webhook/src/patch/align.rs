@@ -1,4 +1,4 @@
-//! Which elements of two lists are the same one.
+//! Alignment of the elements of two lists.
 
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ pub(super) fn align(from: &[Value], to: &[Value]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// The member whose value tells the elements of both lists apart.
+/// The field whose value identifies the elements of both lists.
 pub(super) fn common_key(from: &[Value], to: &[Value]) -> Option<&'static str> {
     let tells_apart = |list: &[Value], key: &str| {
         let mut seen = std::collections::HashSet::new();

@@ -57,7 +57,7 @@ fn diff_objects(
 /// Between two elements that stay, the others are replaced one by one as far as both sides go; what is
 /// left over is removed or added.
 fn diff_lists(from: &[Value], to: &[Value], path: &Pointer, changes: &mut Vec<Change>) {
-    // Where the next element stands in the list as changed so far.
+    // The position of the next element in the list with the changes so far.
     let mut place = 0;
     let mut length = from.len();
     let (mut next_from, mut next_to) = (0, 0);

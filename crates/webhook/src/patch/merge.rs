@@ -14,8 +14,7 @@ use crate::object::decode;
 
 /// Merges the change of a typed view from `before` to `after` into `sent`.
 ///
-/// Whatever the view does not show stays. All three nest at most [`MAX_DEPTH`](crate::MAX_DEPTH)
-/// levels.
+/// Fields outside the view are kept. All three nest at most [`MAX_DEPTH`](crate::MAX_DEPTH) levels.
 #[must_use]
 pub fn merge(sent: &Value, before: &Value, after: &Value) -> Value {
     if before == after {

@@ -1,13 +1,12 @@
-//! Where the server's certificate comes from.
+//! Sources of the server's certificate.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often files are looked at, whatever the system tells of changes. That of controller-runtime:
-/// some file systems tell nothing.
+/// The polling interval in addition to file events, as in controller-runtime: some file systems send no events.
 const POLL: Duration = Duration::from_secs(10);
 
-/// Where the server's certificate and key are.
+/// The source of the server's certificate and key.
 ///
 /// A folder is watched: when cert-manager or a person renews the pair, connections from then on get
 /// the new one, and none is refused. A pair that does not fit together is not taken; the last good
@@ -72,7 +71,7 @@ impl Certificates {
         self
     }
 
-    /// How often the files are looked at, whatever the system tells; every 10 seconds otherwise.
+    /// Sets the polling interval in addition to file events. The default is 10 seconds.
     #[must_use]
     pub fn poll(mut self, every: Duration) -> Self {
         if let Source::Folder { poll, .. } = &mut self.source {

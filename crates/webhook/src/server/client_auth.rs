@@ -64,8 +64,7 @@ impl ClientAuth {
         self
     }
 
-    /// Requires other names, tokens and users at a path, in place of those of the server. The CA of client
-    /// certificates is that of the server.
+    /// Requires other names, tokens and users at a path, instead of the server's. The client CA is the server's.
     ///
     /// ```
     /// use lockgate_webhook::server::ClientAuth;
@@ -85,7 +84,7 @@ impl ClientAuth {
         self.paths.get(path).unwrap_or(self)
     }
 
-    /// The requirements of the server, and then those of each path.
+    /// The requirements of the server, followed by those of each path.
     pub(super) fn all(&self) -> impl Iterator<Item = (Option<&str>, &Self)> {
         let paths = self.paths.iter();
         let paths = paths.map(|(path, auth)| (Some(path.as_str()), auth));

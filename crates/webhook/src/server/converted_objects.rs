@@ -40,7 +40,7 @@ pub(super) fn record(
             let error = error.to_string();
             let error = super::decision::short(&error);
             let uid = super::decision::short(uid);
-            tracing::error!(path, uid, error, ms, "could not convert");
+            tracing::error!(path, uid, error, ms, "conversion failed");
         }
     }
 }

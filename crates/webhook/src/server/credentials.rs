@@ -1,9 +1,8 @@
 //! The server's certificate, the authorities of clients and their tokens: read from files, checked,
 //! swapped while the server runs.
 //!
-//! Everything TLS needs is one value that every new connection takes, so a connection never sees the
-//! certificate of one time and the authorities of another, and a session that an authority vouched
-//! for is not resumed after the authority is gone.
+//! All TLS state is one value that every new connection takes, so a connection never mixes certificates and CAs of
+//! different times, and sessions are not resumed after their CA is removed.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -30,14 +29,13 @@ use super::tokens::{self, Shown as Asked, Tokens};
 /// No certificate, bundle or token file is larger.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// How often a pair that does not fit together is read again at once: it may have been swapped
-/// between the two reads.
+/// The number of immediate reads of a mismatched certificate and key, which may have been replaced between two reads.
 const READS: usize = 3;
 
 /// Files of one change come one after another.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// How often files are looked at when no folder of certificates says how often.
+/// The polling interval if no certificate directory sets one.
 const POLL: Duration = Duration::from_secs(10);
 
 /// A file that cannot be used.
@@ -51,7 +49,7 @@ enum FileError {
     Unusable { file: PathBuf, problem: PemError },
     #[error(transparent)]
     Pem(PemError),
-    #[error("the new certificate has expired already")]
+    #[error("the new certificate has already expired")]
     Expired,
     #[error(transparent)]
     Tls(#[from] rustls::Error),
@@ -60,13 +58,13 @@ enum FileError {
 /// Text that is not a certificate with its key, or not a CA bundle.
 #[derive(Debug, thiserror::Error)]
 enum PemError {
-    #[error("it cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Syntax(rustls::pki_types::pem::Error),
-    #[error("it contains no certificate")]
+    #[error("no certificate found")]
     Empty,
-    #[error("its certificate cannot be read: {0}")]
+    #[error("cannot parse the certificate: {0}")]
     Certificate(x509_parser::nom::Err<X509Error>),
-    #[error("its key cannot be read: {0}")]
+    #[error("cannot parse the key: {0}")]
     Key(rustls::pki_types::pem::Error),
     #[error("certificate and key do not match: {0}")]
     Mismatch(rustls::Error),
@@ -79,7 +77,7 @@ enum PemError {
 /// A certificate that clients would not accept, or none.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotServing {
-    #[error("there is no certificate: {0}")]
+    #[error("no certificate: {0}")]
     NoCertificate(String),
     #[error("the certificate is not valid yet")]
     NotYetValid,
@@ -164,7 +162,7 @@ impl Credentials {
         self.tokens.load()
     }
 
-    /// Who may call.
+    /// The client authentication.
     pub(super) fn auth(&self) -> &ClientAuth {
         &self.auth
     }
@@ -287,7 +285,7 @@ impl Credentials {
         let mut files = FileWatch::new(folders);
         let watch = |files: &mut FileWatch| {
             if let Err(error) = files.begin_anew() {
-                tracing::debug!(%error, "directory cannot be watched, polling");
+                tracing::debug!(%error, "file watching unavailable, polling");
             }
         };
         watch(&mut files);
@@ -304,7 +302,7 @@ impl Credentials {
     /// Reads the files on a thread that may block.
     pub(super) async fn read_elsewhere(self: Arc<Self>) {
         if let Err(error) = tokio::task::spawn_blocking(move || self.read()).await {
-            tracing::error!(%error, "certificates cannot be read, retrying");
+            tracing::error!(%error, "cannot read certificates, retrying");
         }
     }
 
@@ -388,7 +386,7 @@ impl Credentials {
         Ok((texts != used).then_some(texts))
     }
 
-    /// What may be shown, from the texts in the order in which they are read.
+    /// The accepted credentials, from the texts in read order.
     fn asked(&self, texts: &[Vec<Vec<u8>>]) -> tokens::Credentials {
         let mut credentials = tokens::Credentials::default();
         for ((path, auth), texts) in self.auth.all().zip(texts.chunks(2)) {
@@ -446,7 +444,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Shows one certificate, whatever name the client asks for: the API server knows which it wants.
+/// Presents the same certificate for every server name.
 struct Shown(Arc<CertifiedKey>);
 
 impl ResolvesServerCert for Shown {

@@ -1,12 +1,11 @@
-//! How long there is to answer.
+//! The deadline of a review.
 
 use std::time::{Duration, Instant};
 
 /// At most this much is kept back for the way home.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// When to give up: the API server says in `?timeout=` how long it waits, and an answer that it no
-/// longer waits for is of no use to anybody.
+/// The deadline: the API server sends its timeout in `?timeout=`, and a later response is useless.
 ///
 /// Some of its patience, a twentieth, is kept back: rather a fault that names this webhook's log than
 /// a call that ran out of time.

@@ -1,7 +1,7 @@
 //! Metrics and the log line of a decision.
 //!
-//! The line names what was asked and what was decided, never what was in the object: it may be a
-//! Secret. That goes for the words of a denial too, which often quote the object.
+//! The line contains the request and the decision, never the object, which may be a Secret. Denial messages are
+//! omitted too, since they often quote the object.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How many reviews a webhook answers at a time.
+//! The concurrency limit of a webhook.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Lets so many in, and so many wait.
+/// Limits concurrent and queued reviews.
 #[derive(Debug)]
 pub(super) struct Gate {
     slots: Semaphore,
@@ -25,7 +25,7 @@ pub(super) enum Shed {
 }
 
 impl Gate {
-    /// `shown` tells how many wait.
+    /// `shown` reports the queue length.
     pub(super) fn new(slots: usize, most_waiting: usize, shown: Gauge) -> Self {
         Self {
             slots: Semaphore::new(slots.clamp(1, Semaphore::MAX_PERMITS)),
@@ -52,7 +52,7 @@ impl Gate {
     }
 }
 
-/// A place in the queue, given back also when the caller goes away.
+/// A place in the queue, released on drop.
 struct Place<'g>(&'g Gate);
 
 impl<'g> Place<'g> {
@@ -98,7 +98,7 @@ mod tests {
 
         let now = Instant::now();
         assert_eq!(gate.enter(now).await.err(), Some(Shed::TooLate));
-        // Whoever goes away leaves its place.
+        // A dropped waiter leaves the queue.
         let mut third = Box::pin(gate.enter(soon));
         assert!(third.as_mut().now_or_never().is_none());
         drop(third);

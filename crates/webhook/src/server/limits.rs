@@ -1,34 +1,34 @@
-//! How much is taken from outside, and for how long it is waited for.
+//! Limits and timeouts of the server.
 
 use std::time::Duration;
 
-/// The limits of a server. Whoever can reach it may send anything, so everything has one.
+/// The limits of a server. Any client that can reach it may send anything, so everything has a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The largest review. That of controller-runtime: two objects of 3 MiB, and the rest.
+    /// The maximum review size, as in controller-runtime: two objects of 3 MiB, and the rest.
     pub body_bytes: usize,
     /// The bytes of all reviews that are being read or answered.
     pub buffered_bytes: usize,
     /// The largest request head.
     pub header_bytes: usize,
-    /// How long a request head may take once it has begun.
+    /// The timeout of a request head.
     pub header_timeout: Duration,
-    /// How long a TLS handshake may take.
+    /// The timeout of a TLS handshake.
     pub handshake_timeout: Duration,
-    /// How long a connection may be idle.
+    /// The idle timeout of a connection.
     pub idle_timeout: Duration,
     /// The longest a review may take, reading it included. The API server's own patience, which it
     /// sends along, makes it shorter.
     pub request_timeout: Duration,
-    /// How many connections there may be. For further ones the caller with the most loses its oldest
-    /// idle one; while all are busy they are closed at once.
+    /// The maximum number of connections. At the limit, the peer with the most connections loses its oldest idle one;
+    /// if none is idle, new connections are closed.
     pub connections: usize,
-    /// How many reviews one webhook answers at a time.
+    /// The maximum number of concurrent reviews per webhook.
     pub in_flight: usize,
-    /// How many reviews wait for one webhook; further ones are refused with 429.
+    /// The queue length per webhook; further reviews are rejected with 429.
     pub queued: usize,
-    /// How many streams an HTTP/2 connection may have.
+    /// The maximum number of streams per HTTP/2 connection.
     pub streams: u32,
 }
 

@@ -18,8 +18,8 @@ use crate::conversion::Converted;
 use crate::review::ReviewError;
 use crate::webhooks::Webhooks;
 
-/// How many resources have labels of their own, besides those that rules name. Which resources there
-/// are is said by whoever calls.
+/// The maximum number of resources with separate labels, in addition to resources named in rules. Callers choose the
+/// resources.
 const MAX_RESOURCES: usize = 256;
 
 /// The label value for everything beyond that.
@@ -111,7 +111,7 @@ pub(super) struct Asked<'a> {
 type Histograms = Family<ByWebhook, Histogram, fn() -> Histogram>;
 
 impl Metrics {
-    /// Metrics of these webhooks, beside those that are registered already.
+    /// Metrics of these webhooks, in addition to registered ones.
     pub(super) fn new(webhooks: &Webhooks, mut registry: Registry) -> Self {
         let requests = Family::<Request, Counter>::default();
         let decisions = Family::<Decision, Counter>::default();
@@ -252,7 +252,7 @@ impl Metrics {
         let conversion_paths = webhooks.conversions().map(|all| (all.path(), all.path()));
         let by_webhook = admission.chain(conversion_paths).map(|(path, name)| {
             let path = Arc::new(path.to_owned());
-            // As upstream, those two are there before the first request.
+            // As upstream, these two series exist before the first request.
             for code in [200, 500] {
                 drop(requests.get_or_create(&Request {
                     webhook: Arc::clone(&path),
@@ -318,7 +318,7 @@ impl Metrics {
         webhook.latency.observe(took.as_secs_f64());
     }
 
-    /// Counts a decision, or that there is none.
+    /// Counts a decision or a failure.
     pub(super) fn decided(
         &self,
         webhook: &PerWebhook,
@@ -343,7 +343,7 @@ impl Metrics {
         self.decisions.get_or_create(&labels).inc();
     }
 
-    /// Counts a conversion. The labels are those of the program's own versions.
+    /// Counts a conversion. The labels are the versions in the program.
     pub(super) fn converted(&self, path: &str, converted: &Converted, took: Duration) {
         let result = match &converted.outcome {
             Ok(groups) => {
@@ -391,8 +391,8 @@ fn operation(operation: &Operation) -> &'static str {
     }
 }
 
-/// Which resources have labels of their own. Labels are for ever, and callers say what they are, so
-/// there is an end to new ones; what rules name always has its own.
+/// The resources with separate labels. Labels are never removed and callers choose them, so their number is limited;
+/// resources named in rules always have their own.
 #[derive(Debug)]
 struct Resources {
     /// Names that rules name, whatever stands with them.

@@ -1,5 +1,4 @@
-//! Liveness, readiness and metrics over plain HTTP,
-//! to anybody.
+//! Liveness, readiness and metrics over plain HTTP, without authentication.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,16 +24,16 @@ use super::metrics::Metrics;
 use super::reviews::{plain, respond};
 use super::{Check, CheckError, ProbePaths};
 
-/// How long one check has.
+/// The timeout of a check.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a result is cached.
+/// The cache time of a result.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A readiness check and its last result.
 type Report = Vec<(String, Result<(), CheckError>)>;
 
-/// Knows whether the server is ready.
+/// The readiness checks.
 pub(super) struct Health {
     address: SocketAddr,
     credentials: Arc<Credentials>,
@@ -59,14 +58,14 @@ impl Health {
         }
     }
 
-    /// Returns `true` if there is nothing against it.
+    /// Returns `true` if all checks pass.
     pub(super) async fn is_ready(&self) -> bool {
         self.look().await.iter().all(|(_, result)| result.is_ok())
     }
 
     /// The results of the checks, at most a second old.
     async fn report(&self) -> Arc<Report> {
-        // Whoever waits here gets what the one before found.
+        // Concurrent probes share one result.
         let mut last = self.last.lock().await;
         if let Some((at, report)) = &*last
             && at.elapsed() < FRESH
@@ -143,14 +142,14 @@ async fn dial(address: SocketAddr, has_tls: bool) -> Result<(), DialError> {
         .with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
     let shaken = connector.connect(ServerName::from(ip), socket).await;
-    // Whoever asks clients for certificates does not want ours, and that is well.
+    // If the server requires client certificates, a failed handshake due to the missing certificate is fine.
     if seen.seen.load(Ordering::Acquire) {
         return Ok(());
     }
     Err(DialError::Handshake(shaken.err()))
 }
 
-/// Takes any certificate: it is the server's own, and nothing is said to it.
+/// Accepts any certificate: it is the server's own, and no data is sent.
 #[derive(Debug)]
 struct SeenCertificate {
     seen: AtomicBool,
@@ -198,9 +197,9 @@ impl ServerCertVerifier for SeenCertificate {
 pub(super) struct Probes {
     pub(super) health: Arc<Health>,
     pub(super) metrics: Arc<Metrics>,
-    /// Where probes are answered, if they are here.
+    /// The probe paths, if served here.
     pub(super) paths: Option<ProbePaths>,
-    /// Where metrics are shown, if they are here.
+    /// The metrics path, if served here.
     pub(super) metrics_path: Option<String>,
 }
 
@@ -225,7 +224,7 @@ impl Service for Probes {
             return respond(StatusCode::OK, kind, self.metrics.text());
         }
         let Some(paths) = &self.paths else {
-            return plain(StatusCode::NOT_FOUND, "there is nothing here\n");
+            return plain(StatusCode::NOT_FOUND, "not found\n");
         };
         if path == paths.readiness || path == "/readyz" {
             let query = request.uri().query().unwrap_or_default();
@@ -238,7 +237,7 @@ impl Service for Probes {
             // The process answers: a certificate that is not there yet is no reason to kill it.
             return plain(StatusCode::OK, "ok");
         }
-        plain(StatusCode::NOT_FOUND, "there is nothing here\n")
+        plain(StatusCode::NOT_FOUND, "not found\n")
     }
 }
 

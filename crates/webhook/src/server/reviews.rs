@@ -31,7 +31,7 @@ use crate::webhooks::{Served, Webhooks};
 /// Bodies are accounted for in pieces of this size.
 const PIECE: usize = 16 << 10;
 
-/// How long a client that was turned away should wait before it tries again.
+/// The `Retry-After` of rejected reviews.
 const RETRY_AFTER_SECONDS: &str = "1";
 
 pub(super) type Response = http::Response<Full<Bytes>>;
@@ -84,12 +84,12 @@ impl Reviews {
             return refusal;
         }
         let Some((place, webhook)) = self.webhooks.placed(path) else {
-            return plain(StatusCode::NOT_FOUND, "there is no webhook at this path\n");
+            return plain(StatusCode::NOT_FOUND, "no webhook at this path\n");
         };
         let (Some(gate), Some(counted)) =
             (self.gates.get(place), self.metrics.by_webhook().get(place))
         else {
-            return plain(StatusCode::NOT_FOUND, "there is no webhook at this path\n");
+            return plain(StatusCode::NOT_FOUND, "no webhook at this path\n");
         };
         let _in_flight = InFlight::begin(&counted.in_flight);
         let response = self.answer(webhook, gate, counted, start, request).await;
@@ -145,7 +145,7 @@ impl Reviews {
         counted.request_bytes.observe(body.len() as f64);
         let _slot = match gate.enter(deadline).await {
             Ok(slot) => slot,
-            Err(Shed::Full) => return self.shed(counted, "too many reviews wait already\n"),
+            Err(Shed::Full) => return self.shed(counted, "too many reviews in the queue\n"),
             Err(Shed::TooLate) => {
                 return self.shed(counted, "the review waited until its time was over\n");
             }
@@ -215,7 +215,7 @@ impl Reviews {
                 plain(StatusCode::PAYLOAD_TOO_LARGE, text)
             }
             Unread::Broken(why) => {
-                let text = format!("the body cannot be read: {why}\n");
+                let text = format!("cannot read the body: {why}\n");
                 plain(StatusCode::BAD_REQUEST, text)
             }
             Unread::NoRoom => self.shed(counted, "too many reviews are being read\n"),
@@ -265,7 +265,7 @@ impl Handshake<Caller> for Secure {
         _: SocketAddr,
     ) -> io::Result<Connected<Self::Stream, Caller>> {
         let tls = self.0.tls();
-        let tls = tls.ok_or_else(|| io::Error::other("there is no certificate yet"))?;
+        let tls = tls.ok_or_else(|| io::Error::other("no certificate loaded yet"))?;
         let auth = self.0.auth();
         shake_tls(socket, Arc::clone(&tls.config), |session| {
             if auth.client_ca.is_none() || !auth.checks_names() {
@@ -371,12 +371,12 @@ impl Read {
         }
     }
 
-    /// `hint` is how large the whole is said to be, which is no more than what is allowed.
+    /// `hint` is the announced size, limited to the maximum.
     fn push(&mut self, data: Bytes, hint: u64) {
         *self = match std::mem::replace(self, Self::Nothing) {
             Self::Nothing => Self::One(data),
             Self::One(first) => {
-                // What is said and not sent is not set aside.
+                // Announced but unsent bytes are not allocated.
                 let hint = usize::try_from(hint).unwrap_or_default().min(1 << 20);
                 let mut all = BytesMut::with_capacity(hint.max(first.len() + data.len()));
                 all.extend_from_slice(&first);

@@ -24,7 +24,7 @@ use crate::handler::BoxFuture;
 /// The connection limit of probes, which are not authenticated.
 const PROBE_CONNECTIONS: usize = 64;
 
-/// How often readiness is looked at by those who wait for it.
+/// The polling interval while waiting for readiness.
 const READY_POLL: Duration = Duration::from_millis(20);
 
 /// Why a server cannot start.
@@ -32,7 +32,7 @@ const READY_POLL: Duration = Duration::from_millis(20);
 #[non_exhaustive]
 pub enum StartError {
     /// An address cannot be listened at.
-    #[error("cannot listen at `{address}`")]
+    #[error("cannot listen on `{address}`")]
     Listen {
         /// Which.
         address: SocketAddr,
@@ -48,7 +48,7 @@ pub enum StartError {
     /// Client certificates need TLS.
     #[error("client_ca requires TLS, not plain_http")]
     AuthoritiesWithoutTls,
-    /// Names of clients are checked in certificates, and none are asked for.
+    /// Client names are set, but no client certificates are required.
     #[error("allow_name requires client_ca")]
     NamesWithoutAuthorities,
 }
@@ -68,19 +68,19 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where it listens for reviews.
+    /// The address for reviews.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it answers probes.
+    /// The address for probes.
     #[must_use]
     pub fn probes_address(&self) -> Option<SocketAddr> {
         self.probes
     }
 
-    /// Where it shows metrics.
+    /// The address for metrics.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
@@ -104,7 +104,7 @@ impl Running {
         }
     }
 
-    /// Stops: says it is not ready, serves on for a while, then lets requests under way end.
+    /// Stops: fails readiness, keeps serving for the delay, then drains requests in progress.
     pub async fn stop(mut self) {
         tracing::info!("stopping");
         self.phase.send_replace(Phase::Draining);
@@ -214,7 +214,7 @@ pub(super) async fn start(server: Server) -> Result<Running, StartError> {
             metrics_address = Some(bound);
         }
         let limits = Limits::default().connections(PROBE_CONNECTIONS).listener();
-        // Probes are answered to the last: it is they who tell that the server goes.
+        // Probes are served until the end, since they report the shutdown.
         let (alive, phase) = watch::channel(Phase::Serving);
         others.spawn(async move {
             let _alive = alive;

@@ -58,19 +58,19 @@ fn shown<'h>(headers: &'h http::HeaderMap, scheme: &[u8]) -> Option<&'h [u8]> {
         .then_some(rest.trim_ascii())
 }
 
-/// The tokens and users of the server, and those of paths that have others.
+/// The tokens and users of the server, and of paths with their own.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     pub(super) server: Shown,
     pub(super) paths: BTreeMap<String, Shown>,
 }
 
-/// What may be shown at one place.
+/// The accepted credentials of a path.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
-    /// Tokens; none if they are not asked for.
+    /// Bearer tokens; `None` if not required.
     pub(super) tokens: Option<Tokens>,
-    /// `user:password`; none if they are not asked for.
+    /// `user:password`; `None` if not required.
     pub(super) users: Option<Tokens>,
 }
 
@@ -79,7 +79,7 @@ impl Credentials {
         self.paths.get(path).unwrap_or(&self.server)
     }
 
-    /// Returns `true` if something is asked for that nobody can show.
+    /// Returns `true` if credentials are required but none are configured.
     pub(super) fn lack_any(&self) -> bool {
         let mut all = std::iter::once(&self.server).chain(self.paths.values());
         all.any(|shown| {
@@ -90,7 +90,7 @@ impl Credentials {
 }
 
 impl Shown {
-    /// Returns `true` if a request shows a token or a user. Files that were never read let nobody in.
+    /// Returns `true` if a request has valid credentials. Files that were never read allow no request.
     pub(super) fn let_in(&self, headers: &http::HeaderMap) -> bool {
         let by_token = self.tokens.as_ref().map(|tokens| tokens.let_in(headers));
         let by_user = self.users.as_ref().map(|users| users.let_user_in(headers));

@@ -34,7 +34,7 @@ enum NoAnswer {
         error: Arc<ReadError>,
         text: String,
     },
-    #[error("{pointer} is {found:?}, not {want}")]
+    #[error("{pointer} is {found:?}, expected {want}")]
     Echo {
         pointer: &'static str,
         found: Option<String>,

@@ -61,7 +61,7 @@ impl Review {
         Self::of("DELETE", None, Some(old))
     }
 
-    /// Somebody connects, with these options.
+    /// A CONNECT request with these options.
     ///
     /// # Panics
     ///
@@ -98,7 +98,7 @@ impl Review {
         }
     }
 
-    /// Who asks.
+    /// Sets the requesting user.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>) -> Self {
         self.user = name.into();

@@ -44,7 +44,7 @@ pub async fn serve_with(server: Server) -> Served {
 }
 
 impl Served {
-    /// Where a webhook is called.
+    /// The URL of a webhook.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.running.address())

@@ -47,7 +47,7 @@ async fn without_a_certificate_it_listens_and_is_not_ready() {
     assert!(
         reply
             .body
-            .contains("[-]certificate failed: there is no certificate"),
+            .contains("[-]certificate failed: no certificate"),
         "{}",
         reply.body
     );

@@ -1,4 +1,4 @@
-//! Who may call.
+//! Client authentication.
 
 use std::fs;
 use std::path::Path;

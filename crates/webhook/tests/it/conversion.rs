@@ -134,7 +134,7 @@ async fn failures_name_the_object_and_convert_none() {
         (
             widget(V2, "size: 1"),
             V1,
-            "objects[1]: object cannot be read: missing field",
+            "objects[1]: cannot decode object: missing field",
         ),
         (
             widget("example.com/v9", "size: 1"),

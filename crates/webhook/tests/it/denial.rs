@@ -1,4 +1,4 @@
-//! What clients are told of a denial.
+//! Denials as clients see them.
 
 use lockgate_webhook::field::{FieldError, Path, Shown};
 use lockgate_webhook::testing::Review;

@@ -1,4 +1,4 @@
-//! What anybody who can reach the server may send.
+//! Hostile requests.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ async fn hostile_reviews_are_answered_or_refused() {
             "wrong object",
             envelope(r#"{"uid":"u","operation":"CREATE","object":[1]}"#).into(),
             200,
-            "object cannot be read",
+            "cannot decode object",
         ),
         (
             "number out of range",
@@ -113,13 +113,13 @@ async fn hostile_reviews_are_answered_or_refused() {
             )
             .into(),
             200,
-            "object cannot be read",
+            "cannot decode object",
         ),
         (
             "lone surrogate",
             envelope(r#"{"uid":"u","operation":"CREATE","object":{"data":{"a":"\ud800"}}}"#).into(),
             200,
-            "object cannot be read",
+            "cannot decode object",
         ),
         (
             "control character in the uid",

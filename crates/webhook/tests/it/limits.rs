@@ -1,4 +1,4 @@
-//! How much is taken, and how long it is waited for.
+//! Limits and timeouts.
 
 use std::time::Duration;
 

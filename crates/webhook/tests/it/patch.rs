@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// What the API server makes of a patch.
+/// The object after the API server applied a patch.
 fn applied(object: &Value, patch: &Patch) -> Value {
     let patch = json_patch::Patch::parse(patch.to_json().as_bytes()).expect("a patch");
     patch.apply(object).expect("a patch that applies")
@@ -20,7 +20,7 @@ fn of_view(sent: &Value, before: &Value, after: &Value) -> Patch {
     Patch::of_view(&sent, &before, &after).expect("texts of JSON")
 }
 
-/// What comes out when a typed view of an object is changed.
+/// The patch and object after a change to a typed view.
 fn changed<K: Serialize + for<'de> Deserialize<'de>>(
     sent: &Value,
     change: impl Fn(&mut K),

@@ -75,7 +75,7 @@ async fn only_posted_json_at_a_path_that_exists_is_a_review() {
     let reply = send(post("/nowhere", review())).await.unwrap();
     assert_eq!(
         (reply.code, &*reply.body),
-        (404, "there is no webhook at this path\n")
+        (404, "no webhook at this path\n")
     );
     let mut get = post("/validate", "");
     *get.method_mut() = http::Method::GET;

@@ -20,7 +20,7 @@ pub(super) enum Signer {
     KubeletServing,
 }
 
-/// The subject and the alternative names that a request asks for.
+/// The requested subject and alternative names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Requested {
     organizations: Vec<String>,
@@ -124,7 +124,7 @@ fn none_of(kind: &'static str, count: usize) -> Result<(), Refusal> {
 }
 
 impl Signer {
-    /// The signer of a name; none if nobody signs for it here.
+    /// The signer of a name; `None` if it is not implemented here.
     pub(super) fn of(name: &str) -> Option<Self> {
         match name {
             "kubernetes.io/kube-apiserver-client" => Some(Self::Client),
@@ -134,7 +134,8 @@ impl Signer {
         }
     }
 
-    /// Refuses what the signer does not sign. The order of the checks is upstream's, since one is told.
+    /// Rejects requests that the signer does not sign. The checks have upstream's order, since only one error is
+    /// reported.
     pub(super) fn check(self, requested: &Requested, usages: &[String]) -> Result<(), Refusal> {
         match self {
             Self::Client => client_usages(usages),
@@ -319,7 +320,7 @@ mod tests {
             refused(named(|it| it.uris = 1), &usages),
             "URI subjectAltNames are not allowed"
         );
-        // The usages are looked at before the common name.
+        // The usages are checked before the common name.
         let stranger = |it: &mut Requested| it.common_name = String::from("jane");
         assert_eq!(
             refused(named(stranger), &[SIGNATURE, CLIENT]),

@@ -9,7 +9,7 @@ use lockgate_go::time::{Duration, Timestamp, Zone};
 use crate::object::time_text;
 
 const MINUTE: i64 = 60;
-/// The search gives up after so many seconds: no schedule that has times has none in five years.
+/// The search limit in seconds: a schedule with any time has one within five years.
 const HORIZON: i64 = 5 * 366 * 86_400;
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
@@ -25,7 +25,7 @@ pub(super) struct Schedule {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Times {
-    /// Every so many seconds.
+    /// Every number of seconds.
     Every(i64),
     At {
         minutes: u64,
@@ -190,7 +190,7 @@ pub(super) fn local_text(seconds: i64, zone: &str) -> String {
         return time_text(seconds);
     };
     let of_day = time.hours(&zone) * 3600 + time.minutes(&zone) * 60 + time.seconds(&zone);
-    // The offset is what the clock of the zone is ahead of that of UTC, within half a day or so.
+    // The offset of the zone from UTC, between -10 and +14 hours.
     let ahead = (of_day - seconds.rem_euclid(86_400)).rem_euclid(86_400);
     let ahead = if ahead > 14 * 3600 {
         ahead - 86_400

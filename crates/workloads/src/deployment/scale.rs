@@ -53,7 +53,7 @@ impl Sizes {
         now + room.clamp(0, self.replicas - now)
     }
 
-    /// The sizes of old sets that are to become smaller: those with Pods that are not available first.
+    /// The sizes of old ReplicaSets to scale down: sets with unavailable Pods first.
     pub(super) fn of_old(self, old: &[Arc<Object>], new: &Object) -> Vec<(Arc<Object>, i64)> {
         let available = |set: &Value| count(set, "/status/availableReplicas");
         let total: i64 = old.iter().map(|set| replicas(set)).sum::<i64>() + replicas(new);
@@ -83,7 +83,7 @@ impl Sizes {
         sizes
     }
 
-    /// The sizes after the Deployment was scaled: those of several active sets keep their proportions.
+    /// The sizes after the Deployment was scaled: several active sets keep their proportions.
     pub(super) fn proportional(self, rollout: &Rollout<'_>) -> Vec<(Arc<Object>, i64, bool)> {
         let mut active: Vec<_> = rollout
             .all()
@@ -100,7 +100,7 @@ impl Sizes {
             _ => None,
         };
         if let Some(only) = only {
-            // Its annotations follow too, or it would look as if it was to be scaled for ever.
+            // Its annotations are updated too, or it would seem to need scaling forever.
             return vec![(only, self.replicas, true)];
         }
         if let Some(new) = &rollout.new
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(shrunk(&old, &set("new", 2, 1, 0)), [3]);
         assert_eq!(shrunk(&[set("old", 1, 3, 3)], &set("new", 2, 2, 0)), [0; 0]);
         assert_eq!(shrunk(&[set("old", 1, 3, 3)], &set("new", 2, 2, 2)), [1]);
-        // Pods that are not available go first, whatever else is.
+        // Unavailable Pods are removed first.
         let broken = [set("older", 1, 2, 2), set("broken", 2, 2, 0)];
         assert_eq!(shrunk(&broken, &set("new", 3, 1, 1)), [2, 0]);
     }

@@ -11,7 +11,7 @@ use crate::object::{Object, condition, count, now, now_text, number, text, time}
 use crate::queue::Next;
 use crate::replica_set::set_count;
 
-/// Sets a condition. One of the same status and reason stays as it is; what changes goes to the end.
+/// Sets a condition. A condition with the same status and reason is unchanged; a changed one moves to the end.
 pub(super) fn set(
     conditions: &mut Vec<Value>,
     of: &str,
@@ -70,7 +70,7 @@ pub(super) fn after_pause(deployment: &Object) -> Option<Value> {
     Some(status)
 }
 
-/// Returns true if all Pods are those of the template, and available.
+/// Returns true if all Pods have the current template and are available.
 pub(super) fn is_complete(deployment: &Value, status: &Value) -> bool {
     let wanted = count(deployment, "/spec/replicas");
     ["updatedReplicas", "replicas", "availableReplicas"]
@@ -232,7 +232,7 @@ fn set_failure(rollout: &Rollout<'_>, conditions: &mut Vec<Value>) {
     }
 }
 
-/// The next look at a rollout whose progress has a deadline.
+/// The next reconciliation of a rollout with a progress deadline.
 pub(super) fn next_check(deployment: &Value, status: &Value) -> Next {
     let conditions = json!({"status": status});
     let Some(current) = progressing(&conditions) else {

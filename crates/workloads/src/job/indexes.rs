@@ -11,7 +11,7 @@ use crate::object::annotation;
 
 /// The annotation and label of a Pod with its index.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// The most indexes that are read: those of a Job have a limit too.
+/// The maximum number of parsed indexes: a Job has a limit too.
 const INDEXES_MAX: i64 = 100_000;
 
 /// A set of indexes.

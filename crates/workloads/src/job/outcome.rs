@@ -17,7 +17,7 @@ pub(super) enum Outcome {
         deadline: Option<i64>,
     },
     Ends {
-        /// The condition that is met at once, and the one when all Pods are gone.
+        /// The condition set immediately, and the condition set when all Pods are gone.
         met: &'static str,
         ends: &'static str,
         reason: &'static str,

@@ -1,4 +1,4 @@
-//! What the tutorial shows is what is here.
+//! The tutorial's code matches this example.
 
 use std::path::Path;
 use std::process::Command;

@@ -16,7 +16,7 @@ pub enum Action {
     Deny,
     /// The client is warned.
     Warn,
-    /// The audit log is told.
+    /// Adds an audit annotation.
     Audit,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum NotFound {
     Deny,
 }
 
-/// Where the parameters of a binding are.
+/// The source of a binding's parameters.
 #[derive(Debug)]
 pub(crate) struct ParamSource {
     pub(crate) name: Box<str>,
@@ -70,7 +70,7 @@ impl ParamSource {
     }
 }
 
-/// What a binding says besides its name. Bindings that say the same share it.
+/// The contents of a binding except its name, shared by bindings with equal contents.
 #[derive(Debug)]
 pub(super) struct Terms {
     policy: Arc<str>,
@@ -79,7 +79,7 @@ pub(super) struct Terms {
     actions: [Option<Action>; 3],
 }
 
-/// What tells terms apart.
+/// The identity of terms.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct TermsKey {
     policy: Arc<str>,
@@ -161,12 +161,12 @@ impl CompiledBinding {
         &self.terms().policy
     }
 
-    /// Its criteria. Nothing stands for everything the policy is about.
+    /// Its criteria. `None` means everything the policy matches.
     pub(crate) fn criteria(&self) -> Option<&Arc<Criteria>> {
         self.terms().criteria.as_ref()
     }
 
-    /// Where its parameters are.
+    /// The source of its parameters.
     pub(crate) fn params(&self) -> Option<&ParamSource> {
         self.terms().params.as_ref()
     }

@@ -11,7 +11,7 @@ use crate::conditions::{Conditions, ExpressionRole};
 use crate::configuration::criteria::Criteria;
 use crate::decision::FailurePolicy;
 
-/// A program, or why there is none.
+/// A program, or its compilation error.
 pub(crate) type Compiled = Result<Arc<Program>, Box<str>>;
 
 /// A policy, compiled.
@@ -52,7 +52,7 @@ pub(crate) struct CompiledAnnotation {
     pub(crate) program: Compiled,
 }
 
-/// How a mutation is applied.
+/// The patch type of a mutation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
     ApplyConfiguration,

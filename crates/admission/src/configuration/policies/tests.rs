@@ -145,7 +145,7 @@ fn policies_of_the_other_kind_are_left_alone() {
     assert_eq!(in_force(&policies), []);
 }
 
-/// What each of many policies and bindings costs.
+/// The memory cost per policy and binding.
 #[test]
 fn many_bindings_cost_little_each() {
     const POLICIES: usize = 100;

@@ -60,7 +60,7 @@ async fn a_webhook_without_objects_to_be_asked_about_is_a_denial() {
         .await;
     assert_internal(
         &pass.conclude(hook, &request, &call),
-        "webhook \"a.example.com\" has no objects to be asked about",
+        "webhook \"a.example.com\" was called without objects",
     );
 }
 

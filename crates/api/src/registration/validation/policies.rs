@@ -76,8 +76,8 @@ pub struct Composition {
     pub variables: bool,
 }
 
-/// Compiles the expressions of policies. The expression language is a crate of its own, which this
-/// one does not know; whoever validates passes it in.
+/// Compiles the expressions of policies. This crate does not depend on the expression language; the caller of the
+/// validation passes a compiler.
 pub trait PolicyExpressions {
     /// Begins the expressions of one policy.
     fn begin(&self, composition: Composition) -> Box<dyn ComposedExpressions>;
@@ -122,8 +122,7 @@ pub fn validate_policy(policy: &Policy, expressions: &dyn PolicyExpressions) -> 
     PolicyCheck::new(policy, expressions).run(true)
 }
 
-/// Checks a changed policy against the stored one. Match conditions that did not change are not
-/// looked at again.
+/// Checks a changed policy against the stored one. Unchanged match conditions are not checked again.
 #[must_use]
 pub fn validate_policy_update(
     new: &Policy,

@@ -1,5 +1,5 @@
-//! Nobody grants what they do not have: roles and bindings are checked against the rights of whoever
-//! writes them, unless they hold the verb `escalate` on the role or `bind` on what is bound.
+//! Privilege escalation checks: roles and bindings are checked against the author's permissions, unless the author
+//! has the verb `escalate` on the role or `bind` on the referenced role.
 //!
 //! UPSTREAM: kubernetes pkg/registry/rbac/escalation_check.go, pkg/registry/rbac/validation/rule.go,
 //! pkg/registry/rbac/clusterrole/policybased/storage.go, component-helpers auth/rbac/validation
@@ -19,14 +19,14 @@ use crate::http::request_info::Target;
 /// The group of roles and bindings.
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// How many single permissions are compared with how many rules, at most. Upstream has no bound; a
-/// role of 3 MiB names more permissions than a day has time for.
+/// The maximum number of comparisons between single permissions and rules. Upstream has no bound, but a role of 3 MiB
+/// has more permissions than can be compared in a day.
 const COMPARISONS: usize = 5_000_000;
 
-/// Members of the metadata that the garbage collector changes, whatever the object grants.
+/// Metadata fields that the garbage collector changes on any object.
 const COLLECTED: [&str; 4] = ["ownerReferences", "finalizers", "selfLink", "managedFields"];
 
-/// Checks that what is written grants no more than its author has.
+/// Checks that the written object grants no more permissions than its author has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Guard<'g> {
     pub(crate) rbac: &'g Rbac,
@@ -77,7 +77,7 @@ impl Guard<'_> {
             .collect();
         self.confirm(user, object, &rules)?;
         if is_aggregated(object) || old.is_some_and(is_aggregated) {
-            // What it gathers is not known, so whoever sets it must have everything.
+            // The aggregated rules are unknown, so the author must have all permissions.
             if self.confirm(user, object, &everything()).is_err() {
                 let why = "must have cluster-admin privileges to use the aggregationRule";
                 return Err(self.refuse(object, why));
@@ -209,7 +209,7 @@ fn everything() -> [Rule; 2] {
     ]
 }
 
-/// A rule that somebody holds, for many comparisons.
+/// A held rule, prepared for many comparisons.
 struct Held<'r> {
     verbs: HashSet<&'r str>,
     groups: HashSet<&'r str>,
@@ -248,7 +248,7 @@ impl<'r> Held<'r> {
             || of_any(resource).unwrap_or(false)
     }
 
-    /// No name stands for all of them.
+    /// No names means all names.
     fn has_name(&self, name: Option<&str>) -> bool {
         self.names.is_empty() || name.is_some_and(|name| self.names.contains(name))
     }
@@ -300,13 +300,14 @@ enum Of<'r> {
     Path(&'r str),
 }
 
-/// The permissions that rules grant and nobody holds, as upstream describes them; none if there is too much to compare.
+/// The granted permissions that the author does not hold, as upstream describes them; `None` if there are too many to
+/// compare.
 fn missing(held: &[Rule], wanted: &[Rule]) -> Option<BTreeSet<String>> {
     let held: Vec<Held<'_>> = held.iter().map(Held::new).collect();
     let each: usize = held.iter().map(|rule| 1 + rule.paths.len()).sum();
     let mut left = COMPARISONS;
     let mut found = BTreeSet::new();
-    // Verbs on one resource are told together, in the order in which they are missing.
+    // Verbs on one resource are listed together, in the order in which they are missing.
     let mut verbs: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for rule in wanted {
         for verb in &rule.verbs {

@@ -1,7 +1,7 @@
 //! Verification of client certificates.
 //!
-//! The handshake proves that a client holds the key of the certificate it shows. Whether anybody trusts that certificate is
-//! found out by the first request, so that the answer is one of HTTP.
+//! The handshake proves that a client holds the key of its certificate. The certificate is verified on the first
+//! request, so that the error is an HTTP response.
 //!
 //! UPSTREAM: apiserver pkg/server/secure_serving.go (`tls.RequestClientCert`), pkg/authentication/request/x509/x509.go
 
@@ -70,7 +70,7 @@ impl Users {
         verified.is_ok()
     }
 
-    /// Verifies the certificate of a user, with those that lead from it to an authority.
+    /// Verifies a client certificate with its intermediates.
     fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<(), Error> {
         let Some((certificate, intermediates)) = chain.split_first() else {
             return Err(Error::NoCertificatesPresented);
@@ -117,7 +117,7 @@ impl Shown {
         self.decide(&self.proxy_verdict, now, verify)
     }
 
-    /// The certificate of the client. None if nobody trusts it now, for the rest of the connection.
+    /// The client certificate; `None` if it is not trusted, for the rest of the connection.
     pub(crate) fn verified(&self, now: UnixTime) -> Option<&CertificateDer<'static>> {
         self.decide(&self.verdict, now, || {
             let verified = self.users.verify(&self.chain, now);
@@ -260,7 +260,7 @@ mod tests {
         for (now, expected) in [(UnixTime::now(), true), (end, true), (after, false)] {
             assert_eq!(shown.verified(now).is_some(), expected, "{now:?}");
         }
-        // The clock of the server was set back: whoever was refused stays so.
+        // The server's clock was set back: a rejection stays in effect.
         assert!(shown.verified(end).is_none());
         assert!(
             Shown::new(Vec::new(), Arc::new(users(authority.pem())))

@@ -1,4 +1,4 @@
-//! The managed fields of a scale: those of the replicas of its object.
+//! The managed fields of a scale, derived from those of its object's replicas.
 
 use lockgate_kinds::managed_fields::{
     FieldManager, ManagedFieldsError, OneVersion, ScalePaths, Shape as Owned,
@@ -59,14 +59,14 @@ impl Replicas {
         then(&paths).map_err(|error| internal(&error.to_string()))
     }
 
-    /// Sets the managed fields of a scale to those of the replicas of its object.
+    /// Sets the managed fields of a scale from those of its object's replicas.
     pub(crate) fn show(&self, parent: &Value, scale: &mut Value) -> Outcome<()> {
         let entries = self.with(|paths| paths.to_scale(parent))?;
         set(scale, entries);
         Ok(())
     }
 
-    /// Sets the managed fields of an object to those of its scale, which was written.
+    /// Sets the managed fields of an object from those of its written scale.
     pub(crate) fn take_over(
         &self,
         object: &mut Value,

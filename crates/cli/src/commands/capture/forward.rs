@@ -1,4 +1,4 @@
-//! Passing reviews on to a webhook, and its answers back.
+//! Forwarding reviews to a webhook, and its responses to the API server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 use crate::commands::CommandError;
 use crate::offline::{live_caller, webhook_at};
 
-/// The webhook behind the one that captures.
+/// The webhook behind the capturing one.
 #[derive(Debug, Args)]
 pub(super) struct ForwardArgs {
-    /// URL of a webhook to pass reviews on to, whose answers are recorded and given to the API server
+    /// URL of a webhook to forward reviews to; its responses are recorded and returned to the API server
     #[arg(long, value_name = "URL")]
     forward: Option<String>,
 
-    /// File with the CA certificates of the webhook; the system's if omitted
+    /// CA bundle that verifies the webhook [default: the system's]
     #[arg(long, value_name = "FILE", requires = "forward")]
     forward_ca_file: Option<PathBuf>,
 
@@ -32,20 +32,20 @@ pub(super) struct ForwardArgs {
     forward_name: Option<String>,
 }
 
-/// A webhook that reviews are passed on to.
+/// A webhook to forward reviews to.
 pub(super) struct Forward {
     client: Arc<dyn Client>,
     name: String,
 }
 
 impl ForwardArgs {
-    /// The webhook, if there is one.
+    /// The webhook behind `--forward`, if set.
     pub(super) fn open(&self, default_name: &str) -> Result<Option<Forward>, CommandError> {
         let Some(url) = &self.forward else {
             return Ok(None);
         };
         if !url.starts_with("https://") {
-            let message = format!("`{url}` cannot be a webhook: its URL begins with https://");
+            let message = format!("`{url}` is not a webhook URL: it must begin with https://");
             return Err(CommandError::usage(message));
         }
         let config = webhook_at(url, self.forward_ca_file.as_deref())?;
@@ -62,8 +62,8 @@ impl ForwardArgs {
 }
 
 impl Forward {
-    /// Passes a review on. Returns the call for the capture, and the answer for the API server: an error
-    /// where there is none, so that the failure policy decides as it would without the capture.
+    /// Forwards a review. Returns the call for the capture, and the response for the API server: an error
+    /// if there is none, so that the failure policy applies as it would without the capture.
     pub(super) async fn call(&self, ctx: &Context) -> (RecordedCall, Result<Response, Fault>) {
         let mut recorded = RecordedCall {
             webhook: self.name.clone(),
@@ -116,14 +116,14 @@ impl Forward {
         let question = Question {
             version: ctx.version(),
             uid: ctx.uid(),
-            // The API server knows whether it asked a mutating webhook.
+            // Only the API server knows whether the webhook is a mutating one.
             may_patch: true,
         };
         answer::read(&answer, &question).map_err(|error| error.to_string())
     }
 }
 
-/// The answer as captures have it.
+/// The response in the form of a capture.
 fn recorded_response(answer: &Answer) -> Value {
     let mut response = json!({"allowed": answer.allowed});
     if let Some(status) = answer.status.as_ref().filter(|_| !answer.allowed) {
@@ -143,7 +143,7 @@ fn recorded_response(answer: &Answer) -> Value {
     response
 }
 
-/// The answer for the API server. Its patch has the effect of the webhook's.
+/// The response for the API server. Its patch has the effect of the webhook's patch.
 fn response(answer: &Answer, object: Option<&str>) -> Result<Response, String> {
     let mut response = match answer.allowed {
         false => Response::deny(Denial::from(answer.status.clone().unwrap_or_default())),

@@ -1,14 +1,14 @@
-//! Keys that an evaluation did not find, and what was probably meant.
+//! Suggestions for `no such key` errors.
 
 use serde_json::Value as Json;
 
 use super::mistake::did_you_mean;
 use crate::lint::suggest::nearest;
 
-/// The most values that are looked at for names.
+/// The maximum number of values to search for names.
 const MAX_VALUES: usize = 100_000;
 
-/// Advice about the error of an evaluation on these variables; none if it is about something else than a key.
+/// Advice for an evaluation error on these variables; `None` unless it is about a missing key.
 pub(super) fn help(error: &str, expression: &str, variables: &[(&str, &Json)]) -> Option<String> {
     let key = error.strip_prefix("no such key: ")?;
     let is_identifier = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -39,10 +39,10 @@ pub(super) fn help(error: &str, expression: &str, variables: &[(&str, &Json)]) -
         true => format!("has({holder}.{key})"),
         false => format!("'{key}' in {holder}"),
     };
-    Some(format!("if it may be absent, test for it with `{test}`"))
+    Some(format!("if the key is optional, test for it with `{test}`"))
 }
 
-/// The operands that the expression selects the key of, as they are written.
+/// The operands in the source that the expression selects the key from.
 fn holders<'e>(expression: &'e str, key: &str) -> Vec<&'e str> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let mut found = Vec::new();
@@ -62,7 +62,7 @@ fn holders<'e>(expression: &'e str, key: &str) -> Vec<&'e str> {
     found
 }
 
-/// The chain of members and elements that a text ends with.
+/// The chain of fields and indexes at the end of a text.
 fn operand(text: &str) -> &str {
     let mut inside = None;
     for (at, c) in text.char_indices().rev() {
@@ -77,7 +77,7 @@ fn operand(text: &str) -> &str {
     text
 }
 
-/// The value of a chain that begins with a variable.
+/// The value of a chain that starts with a variable.
 fn resolve<'v>(chain: &str, variables: &[(&str, &'v Json)]) -> Option<&'v Json> {
     let mut steps = chain
         .split(['.', '[', ']'])
@@ -91,7 +91,7 @@ fn resolve<'v>(chain: &str, variables: &[(&str, &'v Json)]) -> Option<&'v Json> 
     })
 }
 
-/// The names of all members below these values.
+/// The names of all fields below these values.
 fn names<'v>(variables: &[(&str, &'v Json)]) -> Vec<&'v str> {
     let mut open: Vec<&Json> = variables.iter().map(|(_, value)| *value).collect();
     let (mut names, mut seen) = (Vec::new(), 0);
@@ -153,18 +153,18 @@ mod tests {
             (
                 "object.spec.paused",
                 "paused",
-                "if it may be absent, test for it with `has(object.spec.paused)`",
+                "if the key is optional, test for it with `has(object.spec.paused)`",
             ),
             (
                 "object.metadata.labels['example.com/tier'] == 'a'",
                 "example.com/tier",
-                "if it may be absent, test for it with `'example.com/tier' in object.metadata.labels`",
+                "if the key is optional, test for it with `'example.com/tier' in object.metadata.labels`",
             ),
             // `name` is a member of something else.
             (
                 "object.spec.name == object.metadata.name",
                 "name",
-                "if it may be absent, test for it with `has(object.spec.name)`",
+                "if the key is optional, test for it with `has(object.spec.name)`",
             ),
         ] {
             let error = format!("no such key: {key}");
@@ -180,7 +180,7 @@ mod tests {
         // Texts are taken apart between characters, not bytes.
         assert_eq!(
             help("no such key: é", "é.é[é", &[]).as_deref(),
-            Some("if it may be absent, test for it with `'é' in é`")
+            Some("if the key is optional, test for it with `'é' in é`")
         );
     }
 }

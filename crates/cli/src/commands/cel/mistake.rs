@@ -1,6 +1,6 @@
-//! Where a mistake of an expression begins and ends, and what was probably meant.
+//! The source range of an issue in an expression, and a suggestion.
 //!
-//! Kubernetes tells the column at which its parser noticed something. People look for the word.
+//! Kubernetes reports the column at which its parser stopped. This module finds the token to underline.
 
 use lockgate_api::document::Span;
 use lockgate_cel::check::Environment;
@@ -8,14 +8,14 @@ use lockgate_cel::source::Issue;
 
 use crate::lint::suggest::nearest;
 
-/// A mistake in an expression.
+/// An issue in an expression.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     pub(super) span: Span,
     pub(super) help: Option<String>,
 }
 
-/// Operators by the names that messages give them.
+/// Operators by their names in messages.
 const OPERATORS: [(&str, &str); 15] = [
     ("_==_", "=="),
     ("_!=_", "!="),
@@ -34,7 +34,7 @@ const OPERATORS: [(&str, &str); 15] = [
     ("_[_]", "["),
 ];
 
-/// Finds the place of an issue.
+/// Finds the source range of an issue.
 pub(super) fn locate(expression: &str, issue: &Issue, names: &Environment) -> Mistake {
     let Some(offset) = issue.offset.map(|offset| offset as usize) else {
         return Mistake {
@@ -103,18 +103,20 @@ pub(super) fn did_you_mean(name: &str) -> String {
     format!("did you mean `{name}`?")
 }
 
-/// What to do about operands of two types.
+/// Advice for operands of different types.
 fn operands(message: &str) -> Option<String> {
     let (_, types) = message.split_once("applied to '(")?;
     let (one, other) = types.trim_end_matches(")'").split_once(", ")?;
     let is_scalar = |of: &str| matches!(of, "int" | "uint" | "double" | "string");
     (one != other && is_scalar(one) && is_scalar(other)).then(|| {
-        format!("the operands are {one} and {other}: convert one of them, as in `{one}(…)`")
+        format!(
+            "the operands are {one} and {other}: convert one of them, for example with `{one}(…)`"
+        )
     })
 }
 
-/// The name at an offset, or the nearest before or after it: calls are noticed at their parenthesis,
-/// fields at their dot.
+/// The name at an offset, or the nearest before or after it: a call is reported at its parenthesis,
+/// a field at its dot.
 fn around(expression: &str, offset: usize, name: &str) -> Span {
     let fallback = || token_at(expression, offset);
     if name.is_empty() {
@@ -176,12 +178,12 @@ mod tests {
             (
                 "1 == 'a'",
                 "==",
-                "the operands are int and string: convert one of them, as in `int(…)`",
+                "the operands are int and string: convert one of them, for example with `int(…)`",
             ),
             (
                 "request.name + 1 == 'a'",
                 "+",
-                "the operands are string and int: convert one of them, as in `string(…)`",
+                "the operands are string and int: convert one of them, for example with `string(…)`",
             ),
             ("object.a = 3", "=", "compare with `==`"),
             ("object.a == 'é' & true", "&", "write `&&` for and"),

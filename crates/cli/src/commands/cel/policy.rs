@@ -1,4 +1,4 @@
-//! The expressions of one policy: what each yields on an object, and what it costs.
+//! The expressions of one policy, with their results on an object and their costs.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path) -> Result<Policy, CommandError> {
             return Ok(decoded.value);
         }
     }
-    Err(invalid(String::from("contains no policy")).with_help(
+    Err(invalid(String::from("no policy found")).with_help(
         "pass a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy of \
          admissionregistration.k8s.io/v1",
     ))
@@ -54,7 +54,7 @@ struct Part<'p> {
     field: String,
     expression: &'p str,
     role: Role,
-    /// Parts of one list share the values of variables and their cost.
+    /// Expressions of one list share the values of variables and their cost.
     list: List,
 }
 
@@ -131,14 +131,14 @@ fn parts(policy: &Policy) -> Vec<Part<'_>> {
     parts
 }
 
-/// The objects that the expressions of a policy see besides those of a match condition.
+/// The variables of policy expressions beyond those of match conditions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Extra<'e> {
     pub(super) namespace: Option<&'e Json>,
     pub(super) params: Option<&'e Json>,
 }
 
-/// Checks every expression of a policy, and evaluates those that compile if there are variables.
+/// Checks every expression of a policy, and evaluates the valid ones if variables are given.
 pub(super) fn run(
     policy: &Policy,
     variables: Option<(&Variables<'_>, Extra<'_>)>,
@@ -221,7 +221,8 @@ pub(super) fn run(
             let headers = ["FIELD", "TYPE", "COST", "VALUE"];
             printer.text(&table::render(&headers, &rows))?;
             if !verdict.matches {
-                printer.line("the match conditions do not hold: the policy does not apply")?;
+                printer
+                    .line("the match conditions evaluate to false: the policy does not apply")?;
             }
         }
     }

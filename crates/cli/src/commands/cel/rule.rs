@@ -17,10 +17,10 @@ use crate::input;
 use crate::output::{Printer, table};
 use crate::text::Source;
 
-/// The most places of a schema that rules are looked for at.
+/// The maximum number of schema nodes to search for rules.
 const MAX_PLACES: usize = 100_000;
 
-/// A definition of custom resources.
+/// A CustomResourceDefinition.
 pub(super) struct Definition(Json);
 
 impl Definition {
@@ -37,9 +37,7 @@ impl Definition {
                 return Ok(Self(object));
             }
         }
-        Err(invalid(String::from(
-            "contains no CustomResourceDefinition",
-        )))
+        Err(invalid(String::from("no CustomResourceDefinition found")))
     }
 
     /// The schemas of its versions.
@@ -51,7 +49,7 @@ impl Definition {
         })
     }
 
-    /// The schema of the version that is stored, or of the one that an object is in.
+    /// The schema of the storage version, or of an object's version.
     fn schema_for(&self, object: Option<&Json>) -> Result<&Json, CommandError> {
         let version = object.and_then(|object| object["apiVersion"].as_str());
         let version = version.and_then(|version| version.rsplit('/').next());
@@ -66,7 +64,7 @@ impl Definition {
     }
 }
 
-/// A place in a schema and in objects: `spec.ports[0]`.
+/// A field path in a schema and in objects: `spec.ports[0]`.
 fn segments(path: &str) -> Vec<&str> {
     let split = path.split(['.', '[', ']']);
     split.filter(|segment| !segment.is_empty()).collect()
@@ -97,7 +95,7 @@ fn value_at<'v>(value: &'v Json, path: &str) -> Option<&'v Json> {
         })
 }
 
-/// What a rule is about: values with their schema.
+/// The values that a rule validates, with their schema.
 pub(super) struct Subject {
     schema: Schema,
     scope: Scope,
@@ -131,7 +129,7 @@ impl Subject {
         )
     }
 
-    /// Values without a schema: it is what they look like.
+    /// Values without a schema; their types are inferred.
     pub(super) fn of_values(
         value: Json,
         old: Option<Json>,
@@ -147,7 +145,8 @@ impl Subject {
         old: Option<Json>,
         old_self: OldSelf,
     ) -> Result<Self, CommandError> {
-        let untyped = || CommandError::invalid_input("rules cannot see values of this schema");
+        let untyped =
+            || CommandError::invalid_input("values of this schema are not accessible to rules");
         let schema = Schema::from_json(schema).map_err(|_| untyped())?;
         let schema = if is_root {
             schema.into_resource_root()
@@ -164,7 +163,7 @@ impl Subject {
         })
     }
 
-    /// The names that rules can use.
+    /// The names in scope of rules.
     pub(super) fn known(&self) -> Known<'_> {
         let values = [("self", &self.value), ("oldSelf", &self.old)];
         let values = values.into_iter();
@@ -176,7 +175,7 @@ impl Subject {
         }
     }
 
-    /// Compiles a rule, and evaluates it if there is a value.
+    /// Compiles a rule, and evaluates it if a value is given.
     pub(super) fn describe(&self, text: &str, explains: bool) -> Result<Outcome, CompileError> {
         let rule = match self.scope.compile_rule(text, self.old_self) {
             Ok(rule) => rule,
@@ -196,7 +195,7 @@ impl Subject {
                     && self.old_self == OldSelf::Value =>
             {
                 Outcome::failed(String::from(
-                    "the rule uses oldSelf and is skipped: there is none",
+                    "the rule uses oldSelf and is skipped: no old value",
                 ))
             }
             Some(value) => {
@@ -219,7 +218,7 @@ impl Subject {
     }
 }
 
-/// A schema that a value is of.
+/// The schema of a value.
 fn inferred(value: &Json) -> Json {
     match value {
         Json::Object(members) => {
@@ -242,7 +241,7 @@ fn inferred(value: &Json) -> Json {
     }
 }
 
-/// Checks every rule of a definition.
+/// Checks every rule of a CustomResourceDefinition.
 pub(super) fn check_all(
     definition: &Definition,
     output: OutputFormat,

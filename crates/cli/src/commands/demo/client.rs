@@ -27,7 +27,7 @@ pub(super) struct Answer {
 pub(super) struct Client(SendRequest<Full<Bytes>>);
 
 impl Client {
-    /// Connects as one who may do everything.
+    /// Connects as cluster admin.
     pub(super) async fn connect(running: &Running) -> Result<Self, CommandError> {
         let failed = |error: &dyn std::fmt::Display| {
             CommandError::failed(format!("cannot reach the server: {error}"))
@@ -63,7 +63,7 @@ impl Client {
         Ok(Self(sender))
     }
 
-    /// Sends a request and reads the answer.
+    /// Sends a request and reads the response.
     pub(super) async fn send(
         &mut self,
         method: &str,
@@ -86,7 +86,7 @@ impl Client {
             .header(http::header::CONTENT_TYPE, content_type)
             .body(Full::from(body))
             .map_err(|error| failed(&error))?;
-        // The connection may still be busy with the end of the last answer.
+        // The connection may still be finishing the previous response.
         self.0.ready().await.map_err(|error| failed(&error))?;
         let answer = self
             .0

@@ -1,10 +1,10 @@
-//! How the demo shows what happened.
+//! Formatting of the demo's output.
 
 use serde_json::Value;
 
 use super::client::Answer;
 
-/// The answer on one line.
+/// The response on one line.
 pub(super) fn answer(answer: &Answer) -> String {
     let text = |pointer: &str| {
         answer

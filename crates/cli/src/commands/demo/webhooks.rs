@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::commands::CommandError;
 
-/// The webhooks, until this is dropped.
+/// The running webhooks; dropping this stops them.
 #[derive(Debug)]
 pub(super) struct Samples {
     running: Running,
@@ -21,7 +21,7 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Starts them on a free port of the loopback.
+    /// Starts them on a free loopback port.
     pub(super) async fn start() -> Result<Self, CommandError> {
         let failed = |error: &dyn std::error::Error| {
             CommandError::failed(format!("cannot start the sample webhooks: {error}"))
@@ -49,7 +49,7 @@ impl Samples {
         })
     }
 
-    /// The configuration of a kind, as it is posted to the API server.
+    /// The configuration of a kind, as posted to the API server.
     pub(super) fn registration(&self, kind: &str) -> Value {
         let mut all = self.registrations.iter();
         all.find(|object| object["kind"] == kind)
@@ -57,7 +57,7 @@ impl Samples {
             .unwrap_or_default()
     }
 
-    /// Lets calls end, and stops.
+    /// Drains calls and stops.
     pub(super) async fn stop(self) {
         self.running.stop().await;
     }

@@ -1,4 +1,4 @@
-//! The serving certificate of a webhook, and the authority that signs it.
+//! The serving certificate of a webhook, and the CA that signs it.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use lockgate_certs::{Error, Leaf};
 
 use crate::commands::serve::ServiceName;
 
-/// The authority of one run of the command.
+/// The CA of one run of the command.
 pub(super) struct Authority(lockgate_certs::Authority);
 
 impl Authority {
@@ -19,7 +19,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Issues a certificate for services, and for this machine.
+    /// Issues a certificate for the Services and for localhost.
     pub(super) fn issue(&self, services: &[ServiceName]) -> Result<Pair, Error> {
         let mut names = vec![String::from("localhost"), String::from("127.0.0.1")];
         for ServiceName { namespace, name } in services {
@@ -35,7 +35,7 @@ impl Authority {
     }
 }
 
-/// A certificate and its key, as cert-manager puts them into a secret.
+/// A certificate and its key, as in a Secret of cert-manager.
 pub(super) struct Pair {
     pub(super) certificate: String,
     pub(super) key: String,

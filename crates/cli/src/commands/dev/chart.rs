@@ -1,9 +1,9 @@
-//! Manifests as a chart renders them: in any order, without their namespaces, with kinds that only other
-//! operators define.
+//! Applies rendered charts: objects in any order, without their namespaces, with kinds of operators that are not
+//! installed.
 //!
-//! Kinds that nobody serves are played: a definition that takes everything is made for them, so that they
-//! are stored and can be read. Certificates of cert-manager become Secrets at once, with the certificate of
-//! the webhook.
+//! For each unknown kind it creates a CustomResourceDefinition that preserves unknown fields, so that objects are
+//! stored and can be read. A cert-manager Certificate immediately yields its Secret, with the certificate of the
+//! webhook.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::commands::CommandError;
 use crate::output::Printer;
 use crate::text::Source;
 
-/// Applies manifests. Webhook configurations and policies that the server rejects are errors; others are
-/// told of.
+/// Applies manifests. A rejected webhook configuration or policy is an error; other rejected objects are
+/// warnings.
 pub(super) async fn apply(
     running: &Running,
     sources: &[Source],
@@ -28,7 +28,7 @@ pub(super) async fn apply(
         let text = made.to_string();
         let applied = running.apply(&text).await;
         if let Err(error) = applied {
-            Printer::note(&format!("Warning: cannot play {error}"));
+            Printer::note(&format!("Warning: cannot define {error}"));
         }
     }
     let mut count = 0;
@@ -36,7 +36,7 @@ pub(super) async fn apply(
         let applied = match running.apply(&object.to_string()).await {
             Ok(applied) => applied,
             Err(error) if rank(object) == LAST => {
-                let message = format!("`{source}` was not applied: {error}");
+                let message = format!("cannot apply `{source}`: {error}");
                 return Err(CommandError::invalid_input(message));
             }
             Err(error) => {
@@ -56,7 +56,7 @@ pub(super) async fn apply(
     Ok(())
 }
 
-/// The rank of what calls webhooks, which comes when everything else is there.
+/// The rank of objects that activate webhooks; they are applied last.
 const LAST: u8 = 3;
 
 /// The order of installation.
@@ -76,7 +76,7 @@ fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
         .unwrap_or_default()
 }
 
-/// The objects of all manifests in the order they are applied, with the names of their files.
+/// The objects of all manifests in apply order, with their file names.
 #[derive(Debug)]
 struct Chart {
     objects: Vec<(String, Value)>,
@@ -93,7 +93,7 @@ impl Chart {
             for document in documents {
                 let object: Value = serde_json::from_str(&document.root().to_json())
                     .map_err(|error| invalid(&error))?;
-                // Charts leave empty documents where they render nothing.
+                // Templates that render nothing leave empty documents.
                 match object.get("items").and_then(Value::as_array) {
                     _ if object.is_null() => {}
                     Some(items) if text(&object, "/kind") == "List" => {
@@ -108,7 +108,7 @@ impl Chart {
         Ok(Self { objects })
     }
 
-    /// What the objects need and nobody wrote down.
+    /// Prerequisites that the manifests do not contain.
     fn made_up(&self, access: &Access, pair: &Pair) -> Vec<Value> {
         let mut made = self.namespaces();
         for definition in self.definitions(|version, kind| access.serves(version, kind)) {
@@ -117,7 +117,7 @@ impl Chart {
                 text(&definition, "/spec/names/kind"),
             );
             Printer::note(&format!(
-                "playing {kind} of {group}: stored, and nothing else"
+                "unknown kind {kind} of {group}: objects are stored without further effect"
             ));
             made.push(definition);
         }
@@ -129,7 +129,7 @@ impl Chart {
         made
     }
 
-    /// The namespaces that objects are in and that are no object themselves.
+    /// Namespaces that the objects use and the manifests do not contain.
     fn namespaces(&self) -> Vec<Value> {
         let used = self
             .objects
@@ -148,7 +148,7 @@ impl Chart {
             .collect()
     }
 
-    /// Definitions of the kinds that are neither served nor defined.
+    /// CustomResourceDefinitions for kinds that are neither served nor defined in the manifests.
     fn definitions(&self, is_served: impl Fn(&str, &str) -> bool) -> Vec<Value> {
         let is_defined = |group: &str, kind: &str| {
             let mut all = self.objects.iter().filter(|(_, object)| rank(object) == 1);
@@ -206,7 +206,7 @@ fn definition(group: &str, version: &str, kind: &str, namespaced: bool) -> Value
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": format!("{plural}.{group}"),
-            "annotations": {"api-approved.kubernetes.io": "unapproved, played by lockgate dev"},
+            "annotations": {"api-approved.kubernetes.io": "unapproved, created by lockgate dev"},
         },
         "spec": {
             "group": group,
@@ -217,7 +217,7 @@ fn definition(group: &str, version: &str, kind: &str, namespaced: bool) -> Value
     })
 }
 
-/// The Secret of a Certificate of cert-manager.
+/// The Secret of a cert-manager Certificate.
 fn secret(certificate: &Value, pair: &Pair) -> Option<Value> {
     let is_certificate = text(certificate, "/apiVersion").starts_with("cert-manager.io/")
         && text(certificate, "/kind") == "Certificate";

@@ -1,5 +1,5 @@
-//! Giving webhook configurations the authority of the webhook's certificate, as cert-manager's
-//! injector does in a cluster. Here it happens while the configuration is written, so that it is good
+//! Injects the CA of the webhook's certificate into webhook configurations, as cert-manager's
+//! cainjector does in a cluster. The injection is part of the write, so that the configuration works
 //! when the write returns.
 
 use lockgate_admission::decision::Decision;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::authority::Authority;
 use crate::commands::serve::ServiceName;
 
-/// Fills in `caBundle` where a webhook's service leads to us and nothing is there.
+/// Sets an empty `caBundle` of webhooks whose Service is routed to the local webhook.
 pub(super) struct CaInjector {
     services: Vec<ServiceName>,
     bundle: String,
@@ -75,8 +75,8 @@ impl Plugin for CaInjector {
     }
 }
 
-/// The services that the webhook configurations of a manifest name. What cannot be read is found out
-/// when it is applied.
+/// The Services that the webhook configurations in a manifest reference. Unreadable documents fail later, when
+/// they are applied.
 pub(super) fn services_of(manifest: &str) -> Vec<ServiceName> {
     let Ok(documents) = yaml::parse_all(manifest) else {
         return Vec::new();
@@ -108,7 +108,7 @@ fn webhooks_mut(configuration: &mut Value) -> &mut [Value] {
     webhooks.map_or(&mut [], Vec::as_mut_slice)
 }
 
-/// Where the webhooks of a configuration are, or the webhook that converts custom resources.
+/// The paths of `clientConfig` in a webhook configuration or a CustomResourceDefinition.
 fn clients_mut(object: &mut Value) -> Vec<&mut Value> {
     if object
         .pointer("/spec/conversion/webhook/clientConfig")

@@ -8,11 +8,10 @@ use tokio::process::{Child, Command};
 
 use crate::commands::CommandError;
 
-/// The grace period after SIGTERM. A webhook that is made to drain for others is not
-/// waited for: here are no others.
+/// The grace period after SIGTERM. It is short: no load balancer has to drain here.
 const TO_STOP: Duration = Duration::from_secs(3);
 
-/// A process that does not outlive us.
+/// A child process that is killed on drop.
 pub(super) struct Process(Child);
 
 impl Process {
@@ -22,22 +21,22 @@ impl Process {
     ) -> Result<Self, CommandError> {
         let (program, arguments) = command
             .split_first()
-            .ok_or_else(|| CommandError::usage("no webhook to run"))?;
+            .ok_or_else(|| CommandError::usage("no webhook command given"))?;
         let child = Command::new(program)
             .args(arguments)
             .envs(variables.iter().copied())
-            // A group of its own, so that what a script starts ends with it.
+            // A separate process group, so that children of a script are stopped too.
             .process_group(0)
             .kill_on_drop(true)
             .spawn();
         let child = child.map_err(|error| {
             CommandError::failed(format!("cannot run `{program}`: {error}"))
-                .with_help("put the webhook's program and its arguments after --")
+                .with_help("pass the webhook's program and its arguments after --")
         })?;
         Ok(Self(child))
     }
 
-    /// Waits for its end, and returns its exit status in words.
+    /// Waits for the exit, and returns the exit status as text.
     pub(super) async fn ended(&mut self) -> String {
         match self.0.wait().await {
             Err(error) => error.to_string(),
@@ -48,11 +47,11 @@ impl Process {
         }
     }
 
-    /// Asks it to stop, waits, and ends it if it does not.
+    /// Sends SIGTERM, waits for the grace period, and then sends SIGKILL.
     pub(super) async fn stop(mut self) {
         let id = self.0.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         if let Some(id) = id {
-            // It may have ended in the meantime, which is what we want.
+            // The process may have exited in the meantime.
             let _ = kill_process_group(id, Signal::TERM);
         }
         if tokio::time::timeout(TO_STOP, self.0.wait()).await.is_err() {

@@ -1,4 +1,4 @@
-//! Waiting for the webhook, and telling it from others that listen on its port.
+//! Waits for the webhook, and verifies that it is the process listening on the port.
 
 use std::io;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use super::cannot;
 use crate::commands::CommandError;
 use crate::output::Printer;
 
-/// The interval at which the webhook's port is tried.
+/// The interval between connection attempts to the webhook's port.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The time for one handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// After this time a line says what is waited for: `cargo run` builds first.
+/// The time before a progress message: `cargo run` builds first.
 const SAY_AFTER: Duration = Duration::from_secs(2);
 
-/// What listens on the port of the webhook.
+/// The state of the webhook's port.
 #[derive(Debug, PartialEq, Eq)]
 enum Listener {
     Nobody,
-    /// It has the certificate that was issued for the webhook.
+    /// The listener serves the webhook's certificate.
     Webhook,
-    /// It has not, for this reason.
+    /// The listener does not serve it, for this reason.
     Stranger(String),
 }
 
-/// Knows the webhook by its certificate.
+/// Identifies the webhook by its certificate.
 pub(super) struct Probe {
     port: u16,
     connector: TlsConnector,
@@ -60,7 +60,7 @@ impl Probe {
         })
     }
 
-    /// Returns true if anybody listens.
+    /// Returns true if the port accepts connections.
     pub(super) async fn is_open(&self) -> bool {
         TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()
     }
@@ -76,7 +76,7 @@ impl Probe {
         match tokio::time::timeout(HANDSHAKE, shaking).await {
             Ok(Ok(_)) => Listener::Webhook,
             Ok(Err(error)) => Listener::Stranger(reason(&error)),
-            Err(_) => Listener::Stranger(String::from("it does not answer")),
+            Err(_) => Listener::Stranger(String::from("no response")),
         }
     }
 
@@ -130,7 +130,7 @@ fn too_late(port: u16, timeout: Duration, stranger: Option<String>) -> CommandEr
     }
 }
 
-/// Why a handshake failed, in few words.
+/// A short reason for a failed handshake.
 fn reason(error: &io::Error) -> String {
     let inner = error
         .get_ref()

@@ -1,4 +1,4 @@
-//! Noticing that the source of the webhook or its manifests change.
+//! Watches the source of the webhook and its manifests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::time::{Duration, SystemTime};
 
 use lockgate_file_watch::{FileWatch, directory_of};
 
-/// Files are looked at so often even if no event says so.
+/// The polling interval, in addition to events.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Editors write several files at a time.
+/// The delay after a change: editors write several files at once.
 const SETTLE: Duration = Duration::from_millis(150);
-/// More files than this are no source of one webhook.
+/// The maximum number of watched files.
 const MAX_FILES: usize = 20_000;
-/// Directories of what is built or fetched.
+/// Directories of build outputs and dependencies.
 const BUILT: [&str; 4] = ["target", "node_modules", "vendor", "dist"];
 
 /// The sizes and times of files.
 type Fingerprint = BTreeMap<PathBuf, (u64, Option<SystemTime>)>;
 
-/// Files and directories that are watched.
+/// Watched files and directories.
 pub(super) struct Watch {
     paths: Vec<PathBuf>,
     seen: Fingerprint,
@@ -26,11 +26,11 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches files, and directories with everything below them that is neither built nor hidden.
+    /// Watches files and directory trees, without hidden files and build outputs.
     pub(super) fn new(paths: Vec<PathBuf>) -> Self {
         let (seen, directories) = look(&paths);
         let mut events = FileWatch::new(directories);
-        // Without events files are looked at now and then.
+        // Without events, polling still finds changes.
         let _ = events.begin();
         Self {
             paths,
@@ -39,7 +39,7 @@ impl Watch {
         }
     }
 
-    /// Waits for a change, and returns one of the files that changed.
+    /// Waits for a change, and returns one of the changed files.
     pub(super) async fn changed(&mut self) -> PathBuf {
         loop {
             let _ = tokio::time::timeout(LOOK_EVERY, self.events.changed()).await;
@@ -49,7 +49,7 @@ impl Watch {
             };
             tokio::time::sleep(SETTLE).await;
             self.seen = look(&self.paths).0;
-            // There may be new directories among them.
+            // The change may have added directories.
             self.events = FileWatch::new(directories);
             let _ = self.events.begin();
             return path;
@@ -92,7 +92,7 @@ fn is_source(path: &Path) -> bool {
     })
 }
 
-/// A file that one has and the other has not, or that is another.
+/// A file that was added, removed or changed.
 fn difference(before: &Fingerprint, now: &Fingerprint) -> Option<PathBuf> {
     let changed = now
         .iter()

@@ -1,4 +1,4 @@
-//! The entry `etcd`: answers the health checks of test libraries, and stores nothing.
+//! The `etcd` stand-in: answers the health checks of test libraries, and stores nothing.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,13 +22,13 @@ use crate::exit_code::ExitCode;
 use crate::logging::LogArgs;
 use crate::output::{ColorChoice, Printer};
 
-/// The version of etcd that it answers as.
+/// The reported version of etcd.
 const VERSION: &str = "3.6.8";
 
-/// The most connections at a time.
+/// The maximum number of open connections.
 const CONNECTIONS: usize = 256;
 
-/// The time for the head of a request.
+/// The timeout for a request head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 const HELP: &str = "\
@@ -44,15 +44,15 @@ Flags:
   --listen-client-urls 'http://localhost:2379'
     Comma-separated list of URLs to answer /health, /readyz, /livez and /version on.
   --data-dir 'default.etcd'
-    Directory that is created and left empty.
+    Directory to create; nothing is written to it.
   --unsafe-no-fsync 'false'
     Accepted: nothing is written.
   --exit-with-parent 'true'
-    End when the process that started this one is gone.
+    Exit when the parent process exits.
   --version
     Print the version.
 
-All other flags of etcd are accepted without effect.
+All other etcd flags are accepted and ignored.
 ";
 
 /// The flags of a command line: one dash or two, and values after `=` or a space.
@@ -89,14 +89,14 @@ fn parse(
 fn addresses(urls: &str) -> Result<Vec<String>, CommandError> {
     let address = |url: &str| {
         let rest = url.trim().strip_prefix("http://").ok_or_else(|| {
-            CommandError::failed(format!("cannot listen on `{url}`: it is no http:// URL"))
+            CommandError::failed(format!("cannot listen on `{url}`: expected an http:// URL"))
         })?;
         Ok(rest.split('/').next().unwrap_or(rest).to_owned())
     };
     urls.split(',').map(address).collect()
 }
 
-/// Answers until SIGTERM or SIGINT, or until the process that started it is gone.
+/// Serves until SIGTERM or SIGINT, or until the parent process exits.
 pub(super) fn run(arguments: impl IntoIterator<Item = String>) -> Result<ExitCode, Stop> {
     let flags = parse(arguments)?;
     let given = |names: [&str; 2]| names.iter().any(|name| flags.contains_key(*name));
@@ -133,7 +133,10 @@ async fn serve(flags: &BTreeMap<String, String>) -> Result<ExitCode, CommandErro
         let listener = TcpListener::bind(&address).await.map_err(|error| {
             CommandError::failed(format!("cannot listen on {address}: {error}"))
         })?;
-        tracing::info!(address, "answering health checks; nothing is stored here");
+        tracing::info!(
+            address,
+            "serving health checks only, objects are not stored here"
+        );
         listening.spawn(accept(listener, Arc::clone(&limit)));
     }
     let orphaned = async {
@@ -144,7 +147,7 @@ async fn serve(flags: &BTreeMap<String, String>) -> Result<ExitCode, CommandErro
     };
     tokio::select! {
         _ = told_to_stop => {}
-        () = orphaned => tracing::warn!("the process that started this one is gone"),
+        () = orphaned => tracing::warn!("parent process exited, shutting down"),
     }
     Ok(ExitCode::Done)
 }
@@ -162,7 +165,7 @@ async fn accept(listener: TcpListener, limit: Arc<Semaphore>) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

@@ -1,4 +1,4 @@
-//! Command lines as Go programs read them.
+//! Command lines with the syntax of Go's pflag.
 //!
 //! UPSTREAM: github.com/spf13/pflag flag.go
 
@@ -11,9 +11,9 @@ use lockgate_go::quote::quote;
 pub(super) enum Kind {
     /// `--flag`, `--flag=true`, `--flag=false`.
     Bool,
-    /// A text that is not looked at.
+    /// Any text.
     Text,
-    /// Texts separated by commas; a flag that is repeated adds to them.
+    /// A comma-separated list; repeated flags append to it.
     List,
     Int,
     Float,
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Version,
 }
 
-/// A command line that cannot be used. The texts are pflag's.
+/// A parse error with pflag's message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FlagError {
     #[error("unknown flag: --{0}")]
@@ -43,12 +43,12 @@ pub(super) enum FlagError {
     Argument { program: String, argument: String },
 }
 
-/// The flags of a command line, with every value that was given.
+/// The flags of a command line, with all values of each.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags(BTreeMap<String, Vec<String>>);
 
 impl Flags {
-    /// Reads the arguments after the name of the program.
+    /// Parses the arguments after the program name.
     pub(super) fn parse(
         program: &str,
         known: impl Fn(&str) -> Option<Kind>,
@@ -111,7 +111,7 @@ impl Flags {
         Ok(flags)
     }
 
-    /// The names of all flags that were given.
+    /// The names of all set flags.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -121,7 +121,7 @@ impl Flags {
         self.all(name).last().map(String::as_str)
     }
 
-    /// The last value of a flag, unless it is empty.
+    /// The last value of a flag, if not empty.
     pub(super) fn non_empty(&self, name: &str) -> Option<&str> {
         self.last(name).filter(|value| !value.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Writing the files that test libraries look for.
+//! Installs the binaries that test libraries look for.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
@@ -15,7 +15,7 @@ use crate::commands::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::output::Printer;
 
-/// Remembers what was installed: files of other content are somebody else's.
+/// Records the digests of installed files: a file with another digest is not overwritten.
 const RECORD: &str = "lockgate-envtest.json";
 
 const KUBECTL: &str = "kubectl";
@@ -72,7 +72,7 @@ pub(super) fn run(args: &InstallArgs, printer: &mut Printer) -> Result<ExitCode,
     match &found {
         Some(path) => Printer::note(&format!("kubectl is a copy of {}", path.display())),
         None => Printer::note(
-            "warning: no kubectl was installed: there is none on PATH that works as a copy. The entry \
+            "warning: no kubectl was copied: none on PATH works as a copy. The entry \
              `kubectl` runs the one that is on PATH then; pass --kubectl FILE to install one",
         ),
     }
@@ -84,14 +84,14 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot {what} `{}`: {error}", path.display()))
 }
 
-/// The kubectl to copy: the one that is named, or the first on PATH that works where it is copied to.
+/// The kubectl to copy: the one of `--kubectl`, or the first on PATH that works as a copy.
 fn find_kubectl(args: &InstallArgs, program: &Path) -> Result<Option<PathBuf>, CommandError> {
     let works = |path: &Path| {
         let Ok(folder) = tempfile::tempdir_in(&args.directory) else {
             return false;
         };
         let copy = folder.path().join(KUBECTL);
-        // Some are dispatchers that look for other files beside themselves.
+        // Some are launchers that need other files next to them.
         std::fs::copy(path, &copy).is_ok()
             && Command::new(&copy)
                 .args(["version", "--client"])
@@ -105,7 +105,7 @@ fn find_kubectl(args: &InstallArgs, program: &Path) -> Result<Option<PathBuf>, C
         return match works(path) {
             true => Ok(Some(path.clone())),
             false => Err(CommandError::failed(format!(
-                "`{}` is no kubectl: a copy of it cannot run `kubectl version --client`",
+                "`{}` cannot be installed as kubectl: a copy of it fails to run `kubectl version --client`",
                 path.display()
             ))),
         };
@@ -116,19 +116,19 @@ fn find_kubectl(args: &InstallArgs, program: &Path) -> Result<Option<PathBuf>, C
     Ok(found.filter(|path| works(path)))
 }
 
-/// The digests of the files that an earlier install wrote.
+/// The digests of files written by an earlier install.
 fn recorded(record: &Path) -> Result<BTreeMap<String, String>, CommandError> {
     let text = match std::fs::read_to_string(record) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(cannot("read", record, &error)),
     };
-    // One that cannot be read remembers nothing.
+    // An unreadable record counts as empty.
     let mut record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     Ok(serde_json::from_value(record["sha256"].take()).unwrap_or_default())
 }
 
-/// Refuses to replace files that no install wrote.
+/// Rejects replacing files that no install wrote.
 fn refuse_foreign(
     folder: &Path,
     install: &[Entry],
@@ -153,13 +153,13 @@ fn refuse_foreign(
     match foreign.as_slice() {
         [] => Ok(()),
         _ => Err(
-            CommandError::failed(format!("{} exists already", foreign.join(", ")))
+            CommandError::failed(format!("{} already exists", foreign.join(", ")))
                 .with_help("pass --force to replace it, or install into another directory"),
         ),
     }
 }
 
-/// Puts a file into place, whole or not at all.
+/// Installs a file atomically.
 fn place(folder: &Path, entry: &Entry) -> Result<(), CommandError> {
     let path = folder.join(entry.name);
     let new = folder.join(format!(".{}.{}.new", entry.name, std::process::id()));
@@ -169,7 +169,7 @@ fn place(folder: &Path, entry: &Entry) -> Result<(), CommandError> {
         options.write(true).create_new(true).mode(0o755);
         let mut to = options.open(&new)?;
         io::copy(&mut from, &mut to)?;
-        // Whatever the umask is.
+        // Independent of the umask.
         to.set_permissions(Permissions::from_mode(0o755))?;
         to.sync_all()?;
         std::fs::rename(&new, &path)

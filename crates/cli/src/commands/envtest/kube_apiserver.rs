@@ -1,4 +1,4 @@
-//! The entry `kube-apiserver`: kube-apiserver's command line, on this server.
+//! The `kube-apiserver` stand-in: kube-apiserver's command line for this server.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -27,7 +27,7 @@ use crate::exit_code::ExitCode;
 use crate::logging::LogArgs;
 use crate::output::Printer;
 
-/// The version of Kubernetes that this server answers as.
+/// The Kubernetes version that this server reports.
 pub(super) const VERSION: &str = lockgate_apiserver::KUBERNETES_VERSION;
 
 /// Flags besides those of kube-apiserver.
@@ -36,7 +36,7 @@ const OWN: &[(&str, Kind)] = &[
     ("strict-flags", Kind::Bool),
 ];
 
-/// Flags that say what this server does.
+/// Flags that take effect.
 const USED: &[&str] = &[
     "admission-control",
     "admission-control-config-file",
@@ -72,7 +72,7 @@ const USED: &[&str] = &[
     "version",
 ];
 
-/// Flags whose value changes nothing that a client could tell, so that there is nothing to warn of.
+/// Flags without client-visible effect, which need no warning.
 const HARMLESS: &[&str] = &[
     "advertise-address",
     "contention-profiling",
@@ -83,8 +83,8 @@ const HARMLESS: &[&str] = &[
     "vmodule",
 ];
 
-/// How long requests may take to end when the server stops: watches end at once, and a test that stops
-/// its server waits for no answer.
+/// The grace period for requests at shutdown. Watches end immediately, and a test that stops its server does not
+/// wait for responses.
 const DRAIN: Duration = Duration::from_millis(20);
 
 fn kind(name: &str) -> Option<Kind> {
@@ -92,10 +92,10 @@ fn kind(name: &str) -> Option<Kind> {
     known.find(|flag| flag.0 == name).map(|flag| flag.1)
 }
 
-/// Flags that were given and mean nothing here.
+/// Set flags without effect on this server.
 fn without_effect(flags: &Flags) -> Vec<&str> {
     let names = flags.names().filter(|name| match *name {
-        // What they ask for is what there is.
+        // Their values match what the server does anyway.
         "allow-privileged" | "service-account-lookup" | "watch-cache" => {
             flags.is_on(name) == Some(false)
         }
@@ -108,7 +108,7 @@ fn without_effect(flags: &Flags) -> Vec<&str> {
     names.collect()
 }
 
-/// Runs the server until SIGTERM or SIGINT, or until the process that started it is gone.
+/// Runs the server until SIGTERM or SIGINT, or until the parent process exits.
 pub(super) fn run(arguments: impl IntoIterator<Item = String>) -> Result<ExitCode, Stop> {
     let flags = Flags::parse("kube-apiserver", kind, arguments)
         .map_err(|error| CommandError::failed(error.to_string()))?;
@@ -127,7 +127,7 @@ pub(super) fn run(arguments: impl IntoIterator<Item = String>) -> Result<ExitCod
         CommandError::failed(format!("cannot start the async runtime: {error}"))
     })?;
     let ended = runtime.block_on(serve(&flags));
-    // Whatever still computes is not waited for.
+    // Remaining computations are not awaited.
     runtime.shutdown_background();
     Ok(ended?)
 }
@@ -147,7 +147,7 @@ async fn serve(flags: &Flags) -> Result<ExitCode, CommandError> {
             return Err(CommandError::failed(format!(
                 "flags without effect on this server: {names}"
             ))
-            .with_help("leave them out, or leave out --strict-flags"));
+            .with_help("remove these flags, or remove --strict-flags"));
         }
         tracing::warn!(flags = names, "flags without effect on this server");
     }
@@ -167,7 +167,7 @@ async fn serve(flags: &Flags) -> Result<ExitCode, CommandError> {
     };
     tokio::select! {
         _ = told_to_stop => {}
-        () = orphaned => tracing::warn!("the process that started this one is gone"),
+        () = orphaned => tracing::warn!("parent process exited, shutting down"),
     }
     running.stop().await;
     // UPSTREAM: apiserver pkg/server/signal.go: an interrupt ends it as a termination does.
@@ -189,14 +189,14 @@ fn count(flags: &Flags, name: &str, default: usize) -> Result<usize, CommandErro
 }
 
 fn invalid(name: &str, value: &str) -> CommandError {
-    CommandError::failed(format!("--{name} cannot be `{value}`"))
+    CommandError::failed(format!("invalid value `{value}` for --{name}"))
 }
 
 fn path(flags: &Flags, name: &str) -> Option<PathBuf> {
     flags.non_empty(name).map(PathBuf::from)
 }
 
-/// The settings that the flags ask for, with the defaults of kube-apiserver.
+/// The settings of the flags, with kube-apiserver's defaults.
 fn settings(flags: &Flags) -> Result<Settings, CommandError> {
     let bind_address: IpAddr = match flags.non_empty("bind-address") {
         None => Ipv4Addr::UNSPECIFIED.into(),
@@ -223,7 +223,7 @@ fn settings(flags: &Flags) -> Result<Settings, CommandError> {
         flags: Some(told(flags)),
         anonymous_auth: flags.is_on("anonymous-auth").unwrap_or(true),
         authorization_mode: authorization_mode(flags)?,
-        // Without a log there is nothing that a policy would decide about.
+        // Without an audit log the policy has no effect.
         audit_policy_file: path(flags, "audit-policy-file").filter(|_| audit_log_path.is_some()),
         audit_log_path,
         admission_control_config_file: path(flags, "admission-control-config-file"),
@@ -235,7 +235,7 @@ fn settings(flags: &Flags) -> Result<Settings, CommandError> {
             not_ready_seconds: number(flags, "default-not-ready-toleration-seconds", 300)?,
             unreachable_seconds: number(flags, "default-unreachable-toleration-seconds", 300)?,
         },
-        // Those of kube-controller-manager are not kube-apiserver's.
+        // kube-apiserver does not run kube-controller-manager's controllers.
         controllers: Controllers::all(false),
         descriptions: Some(lockgate_descriptions::text),
         priority_and_fairness: flags.is_on("enable-priority-and-fairness").unwrap_or(true),
@@ -275,7 +275,7 @@ fn secure_port(flags: &Flags) -> Result<u16, CommandError> {
     }
 }
 
-/// The certificate that is named, the one in --cert-dir, or a new one there.
+/// The certificate of the flags, the one in --cert-dir, or a new one there.
 ///
 /// UPSTREAM: apiserver pkg/server/options/serving.go (MaybeDefaultWithSelfSignedCerts)
 fn serving_files(flags: &Flags, bind_address: IpAddr) -> Result<ServingFiles, CommandError> {
@@ -324,7 +324,7 @@ fn serving_files(flags: &Flags, bind_address: IpAddr) -> Result<ServingFiles, Co
     Ok(files)
 }
 
-/// The flags that were given, for `/flagz`.
+/// The set flags, for `/flagz`.
 fn told(flags: &Flags) -> BTreeMap<String, String> {
     let told = flags.names().map(|name| {
         let value = without_credentials(&flags.all(name).join(","));
@@ -353,7 +353,7 @@ fn service_accounts(flags: &Flags) -> ServiceAccounts {
     accounts
 }
 
-/// UPSTREAM: kubernetes pkg/kubeapiserver/options/authorization.go: whoever allows decides.
+/// UPSTREAM: kubernetes pkg/kubeapiserver/options/authorization.go: a request is allowed if any authorizer allows it.
 fn authorization_mode(flags: &Flags) -> Result<AuthorizationMode, CommandError> {
     let modes = flags.all("authorization-mode");
     let is_known = |mode: &&String| matches!(mode.as_str(), "AlwaysAllow" | "Node" | "RBAC");
@@ -390,7 +390,7 @@ fn kube_version(flags: &Flags) -> Result<KubeVersion, CommandError> {
     })
 }
 
-/// The gates that this server has; of the others it says that they do nothing.
+/// The feature gates that this server has; logs a warning for the others.
 fn feature_gates(flags: &Flags) -> Result<FeatureGates, CommandError> {
     let mut gates = FeatureGates::of(kube_version(flags)?);
     let mut others = Vec::new();
@@ -427,19 +427,21 @@ fn feature_gates(flags: &Flags) -> Result<FeatureGates, CommandError> {
     Ok(gates)
 }
 
-/// The first range; a second one, of the other family, is not used.
+/// The first IP range; a second one, of the other family, is ignored.
 fn service_range(flags: &Flags) -> Result<ServiceRange, CommandError> {
     // UPSTREAM: kubernetes pkg/kubeapiserver/options/options.go (DefaultServiceIPCIDR)
     let text = flags.non_empty("service-cluster-ip-range");
     let text = text.unwrap_or("10.0.0.0/24");
     let first = text.split(',').next().unwrap_or(text);
     ServiceRange::parse(first.trim()).ok_or_else(|| {
-        CommandError::failed(format!("--service-cluster-ip-range cannot be `{text}`"))
-            .with_help("IPv4 ranges such as 10.0.0.0/24 are supported")
+        CommandError::failed(format!(
+            "invalid value `{text}` for --service-cluster-ip-range"
+        ))
+        .with_help("IPv4 ranges such as 10.0.0.0/24 are supported")
     })
 }
 
-/// The help, with a flag on each line: envtest looks for flags there.
+/// The help text with one flag per line: envtest searches it for flags.
 fn help() -> String {
     let mut text = format!(
         "Lockgate as kube-apiserver {VERSION}, for tests: a server with kube-apiserver's command line that\n\
@@ -448,7 +450,7 @@ fn help() -> String {
     );
     for (title, used) in [
         ("", true),
-        ("\nFlags that are accepted without effect:\n\n", false),
+        ("\nFlags that are accepted and ignored:\n\n", false),
     ] {
         text.push_str(title);
         for (name, kind) in FLAGS.iter().chain(OWN) {
@@ -578,16 +580,16 @@ mod tests {
                 "--secure-port=0",
                 "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0",
             ),
-            ("--bind-address=here", "--bind-address cannot be `here`"),
+            ("--bind-address=here", "invalid value `here` for --bind-address"),
             (
                 "--tls-cert-file=x",
                 "--tls-cert-file and --tls-private-key-file are required together",
             ),
             (
                 "--service-cluster-ip-range=fd00::/112",
-                "--service-cluster-ip-range cannot be `fd00::/112`",
+                "invalid value `fd00::/112` for --service-cluster-ip-range",
             ),
-            ("--request-timeout=0s", "--request-timeout cannot be `0s`"),
+            ("--request-timeout=0s", "invalid value `0s` for --request-timeout"),
             (
                 "--feature-gates=A",
                 "invalid argument `A` for --feature-gates: expected NAME=true or NAME=false",

@@ -1,4 +1,4 @@
-//! The entry `kubectl`, where there was no kubectl to install: runs the one on PATH.
+//! The `kubectl` stand-in, installed if no kubectl could be copied: runs the one on PATH.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -29,13 +29,13 @@ pub(super) fn on_path(except: &[&Path]) -> Option<PathBuf> {
         })
 }
 
-/// Becomes kubectl.
+/// Replaces this process with kubectl.
 pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Stop> {
     let own = std::env::current_exe().ok();
     let own: Vec<&Path> = own.iter().map(PathBuf::as_path).collect();
     let Some(kubectl) = on_path(&own) else {
-        return Err(CommandError::failed("there is no kubectl on PATH")
-            .with_help("install one, then run `lockgate envtest install DIR --force`")
+        return Err(CommandError::failed("no kubectl found on PATH")
+            .with_help("install kubectl, then run `lockgate envtest install DIR --force`")
             .into());
     };
     let error = Command::new(&kubectl).args(arguments).exec();

@@ -1,12 +1,12 @@
-//! Ending with the process that started this one: a test that is killed cannot stop its servers.
+//! Detects the exit of the parent process: a killed test cannot stop its servers.
 
 use std::time::Duration;
 
-/// How often the parent is looked for. A signal at its death would come too early where the thread that
-/// started this process ends before the process that it belongs to, as in Go.
+/// The polling interval. A parent-death signal would come too early if the thread that started this process
+/// exits before its process, as in Go.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Returns when the process that started this one is gone; never if that was the first of all.
+/// Returns when the parent process exits; never if the parent is PID 1.
 pub(super) async fn gone() {
     let parent = rustix::process::getppid();
     if parent.is_none_or(rustix::process::Pid::is_init) {

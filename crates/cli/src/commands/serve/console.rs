@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::commands::CommandError;
 
-/// A console that has its address and no server yet.
+/// A console with a bound address and no server yet.
 #[derive(Debug)]
 pub(super) struct Opening {
     listener: TcpListener,
@@ -29,11 +29,13 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Takes the address.
+    /// Binds the address.
     pub(super) async fn bind(address: SocketAddr) -> Result<Self, CommandError> {
         let taken = |error: std::io::Error| {
-            CommandError::failed(format!("the console cannot listen on {address}: {error}"))
-                .with_help("set another address with --console=IP:PORT; port 0 picks a free one")
+            CommandError::failed(format!(
+                "cannot listen on {address} for the console: {error}"
+            ))
+            .with_help("set another address with --console=IP:PORT; port 0 picks a free one")
         };
         let listener = TcpListener::bind(address).await.map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
@@ -42,7 +44,7 @@ impl Opening {
             CommandError::failed(format!("cannot start a thread for the console: {error}"))
         })?;
         let token = Token::generate().ok_or_else(|| {
-            CommandError::failed("cannot generate the token of the console: no entropy source")
+            CommandError::failed("cannot generate the console token: no entropy source")
         })?;
         Ok(Self {
             listener,
@@ -75,7 +77,7 @@ impl Opening {
     }
 }
 
-/// A console that is served.
+/// A running console.
 #[derive(Debug)]
 pub(in crate::commands) struct Console {
     url: String,
@@ -84,7 +86,7 @@ pub(in crate::commands) struct Console {
 }
 
 impl Console {
-    /// The URL to open, with the token of the console.
+    /// The URL to open, with the console token.
     pub(in crate::commands) fn url(&self) -> &str {
         &self.url
     }

@@ -1,4 +1,4 @@
-//! Workflow commands, which GitHub shows beside the lines of a change.
+//! GitHub workflow commands, shown as annotations on changed lines.
 
 use super::range;
 use crate::lint::Report;

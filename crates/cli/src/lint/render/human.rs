@@ -1,4 +1,4 @@
-//! For people: each finding with its place underlined, then a table of the configurations.
+//! Human-readable output: each finding underlined in its source, then a table of the objects.
 
 use crate::lint::Report;
 use crate::lint::check::describe_differences;
@@ -6,14 +6,14 @@ use crate::lint::finding::{Finding, Severity};
 use crate::output::diagnostic::{Artist, Drawing, Level};
 use crate::output::table;
 
-/// How to render.
+/// Rendering options.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Color the output.
     pub color: bool,
-    /// Show this many findings at most.
+    /// The maximum number of findings to show.
     pub max_findings: usize,
-    /// Also say which defaults depend on the version.
+    /// Also show defaults that depend on the API version.
     pub defaults: bool,
 }
 
@@ -42,7 +42,7 @@ pub fn render(report: &Report, options: &Options) -> String {
     let hidden = report.findings.len().saturating_sub(options.max_findings);
     if hidden > 0 {
         out.push_str(&format!(
-            "… and {hidden} more; --max-findings shows more of them\n\n"
+            "… and {hidden} more; set --max-findings to show more\n\n"
         ));
     }
     if !report.objects.is_empty() {
@@ -69,7 +69,7 @@ fn objects(report: &Report, options: &Options) -> String {
         .iter()
         .zip(counts.iter().zip(&rejected))
         .map(|(object, ([errors, warnings], rejected))| {
-            let status = if *rejected { "refused" } else { "ok" };
+            let status = if *rejected { "rejected" } else { "ok" };
             vec![
                 report.sources[object.source].name.clone(),
                 object.title(),

@@ -111,6 +111,6 @@ pub fn render(report: &Report) -> String {
             ignored: report.ignored,
         },
     };
-    // Plain data with text keys always serialises.
+    // Plain data with string keys always serialises.
     serde_json::to_string_pretty(&output).unwrap_or_default() + "\n"
 }

@@ -22,7 +22,7 @@ pub fn render(report: &Report) -> String {
             escape(file),
             escape(name)
         ));
-        // A test case may fail once, with everything in one text.
+        // A test case has at most one failure element, with all findings in its text.
         if let Some(first) = failures.first() {
             let texts: Vec<String> = failures
                 .iter()

@@ -1,4 +1,4 @@
-//! A table in Markdown, for comments on a change.
+//! A Markdown table, for pull request comments.
 
 use super::{range, summary};
 use crate::lint::Report;
@@ -10,7 +10,7 @@ pub fn render(report: &Report) -> String {
     if report.findings.is_empty() {
         return out;
     }
-    out.push_str("\n| Severity | Rule | Place | Finding | What to do |\n|---|---|---|---|---|\n");
+    out.push_str("\n| Severity | Rule | Position | Finding | Help |\n|---|---|---|---|---|\n");
     for finding in &report.findings {
         let (start, _) = range(report, finding);
         let file = &report.sources[finding.source].name;
@@ -27,7 +27,7 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// A text on one line that does not end its cell and is no markup. Code spans stay.
+/// Escapes a text for a table cell: one line, no markup except code spans.
 fn cell(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

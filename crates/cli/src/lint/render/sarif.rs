@@ -73,7 +73,7 @@ fn result(report: &Report, finding: &Finding) -> Value {
     result
 }
 
-/// A path as a URI reference: what a URI does not allow is escaped byte by byte.
+/// A path as a URI reference, percent-encoded.
 fn uri(path: &str) -> String {
     let mut out = String::new();
     for byte in path.bytes() {

@@ -1,4 +1,4 @@
-//! How versions become each other.
+//! Validation of `spec.conversion`.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/validation/validation.go
 //! (validateCustomResourceConversion), apiserver pkg/util/webhook/validation.go

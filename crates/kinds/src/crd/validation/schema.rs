@@ -251,8 +251,7 @@ pub(super) fn validate(
     errors.extend(found);
 }
 
-/// Where the status is a subresource, its schema is cut out, and the root may not say anything that
-/// would be lost.
+/// With the status subresource, the status schema is cut out, and the root must not have keywords that would be lost.
 fn check_root_keywords(schema: Props<'_>, place: &Path<'_>) -> Option<FieldError> {
     /// In the order of upstream's struct: the keyword, its Go name, and whether it is allowed.
     const KEYWORDS: [(&str, &str, bool); 44] = [
@@ -354,7 +353,7 @@ struct Context<'j> {
     in_scope: bool,
     /// True if rules can see values here, and if rules above see the enclosing values too.
     is_visible: bool,
-    /// How often there can be a value here; none if nothing bounds that.
+    /// The maximum number of values at this position; `None` if unbounded.
     cardinality: Option<u64>,
 }
 
@@ -397,7 +396,7 @@ fn is_visible(schema: Props<'_>) -> bool {
     }
 }
 
-/// How many values of one kind a value can hold.
+/// The maximum number of children of a value.
 fn most_children(schema: Props<'_>) -> Option<u64> {
     let limit = |keyword: &str| {
         let limit = schema.integer(keyword)?;

@@ -12,7 +12,7 @@ use crate::structural::error;
 use crate::structural::path::Path;
 use crate::structural::props::{Props, SchemaOrBool};
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,

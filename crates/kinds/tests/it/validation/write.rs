@@ -14,7 +14,7 @@ use lockgate_kinds::strategy::{
 use lockgate_kinds::typed::type_of;
 use serde_json::{Value, json};
 
-/// How a write ends.
+/// The outcome of a write.
 #[allow(dead_code, reason = "the example prints what the test leaves aside")]
 #[derive(Debug)]
 pub(crate) enum End {
