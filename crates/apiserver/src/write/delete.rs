@@ -8,6 +8,8 @@
 //!
 //! UPSTREAM: apiserver pkg/registry/rest/delete.go, pkg/registry/generic/registry/store.go
 
+use std::time::Duration;
+
 use lockgate_admission::object::Object;
 use lockgate_api::meta::time::Time;
 use lockgate_go::json as go_json;
@@ -32,6 +34,10 @@ use crate::write::{Writer, strategy};
 pub(crate) const ORPHAN: &str = "orphan";
 /// Blocks the deletion until all dependents are gone.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// The time between the write that marks an object and the one that removes it, where the grace period is zero. Controllers act on
+/// Pods with a deletionTimestamp, which their caches have to receive first; upstream, a transaction of etcd takes as long.
+const MARK_SEEN: Duration = Duration::from_millis(2);
 
 /// Deletes the object a request is about.
 pub(crate) async fn delete(
@@ -201,6 +207,7 @@ impl<'d> Deletion<'d> {
                     }));
                 }
                 current = (revision, marked);
+                tokio::time::sleep(MARK_SEEN).await;
             }
         }
         self.admit(&current.1, &options).await?;

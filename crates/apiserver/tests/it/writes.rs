@@ -915,3 +915,30 @@ async fn keeps_metadata_in_order() {
     }
     server.stop().await;
 }
+
+/// Controllers that act on Pods with a deletionTimestamp read them from caches, which see nothing of a Pod that is removed at once.
+#[tokio::test]
+async fn a_pod_without_a_grace_period_is_marked_before_it_is_removed() {
+    let server = start().await;
+    let (deleter, reader) = (Client::admin(&server).await, Client::admin(&server).await);
+    let mut watch = reader.watch(PODS).await;
+    let mut seen = 0;
+    for number in 0..20 {
+        let path = format!("{PODS}/p{number}");
+        deleter.create(PODS, pod(&format!("p{number}"))).await;
+        assert_eq!(watch.next().await.0, "ADDED");
+        // Marked and read while it is being deleted.
+        let read = async {
+            let (kind, marked) = watch.next().await;
+            assert_eq!(kind, "MODIFIED");
+            assert!(marked["metadata"]["deletionTimestamp"].is_string());
+            reader.get(&path).await
+        };
+        let (deleted, read) = tokio::join!(deleter.delete(&path), read);
+        deleted.expect(200);
+        seen += usize::from(read.code == 200);
+        assert_eq!(watch.next().await.0, "DELETED");
+    }
+    assert!(seen > 0, "no mark was there long enough to be read");
+    server.stop().await;
+}
