@@ -13,6 +13,7 @@
 //! Bytes without an `apiVersion` are of an older form; they are in the storage version of their resource
 //! (`bootstrap` gives them one at the start of the server).
 
+pub(crate) mod labels;
 pub(crate) mod scan;
 
 use std::fmt::Write as _;
@@ -67,7 +68,7 @@ pub fn time_to_live(key: &str) -> Option<Duration> {
 }
 
 /// The options of a store for this server. Bindings of policies can be many, are alike, and are seldom read:
-/// matching has a form of its own.
+/// matching has a form of its own. Bloom filters are of labels, for lists by label.
 #[must_use]
 pub fn store_options() -> MemoryOptions {
     MemoryOptions {
@@ -75,6 +76,7 @@ pub fn store_options() -> MemoryOptions {
             "/admissionregistration.k8s.io/validatingadmissionpolicybindings/",
             "/admissionregistration.k8s.io/mutatingadmissionpolicybindings/",
         ],
+        bloom: labels::bloom,
         ..MemoryOptions::default()
     }
 }
