@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 /// How long an answer that is not read keeps its place.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Room for bodies, for events of watches, and for answers that are not sent piece by piece, in bytes.
+/// Room for bodies and for answers that are not sent piece by piece, in bytes.
 /// Whoever sends a large body slowly, or reads a large answer slowly, keeps its room meanwhile.
 pub(crate) const ROOM: usize = 64 << 20;
 

@@ -15,11 +15,6 @@ pub(crate) const JSON_PATCH_OPERATIONS: usize = 10_000;
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 /// Time for one write, whatever the client asks for. UPSTREAM: apiserver pkg/endpoints/handlers/create.go
 pub(crate) const WRITE: Duration = Duration::from_secs(34);
-/// Events of a watch that wait for a slow client; then its connection is not read from the store any
-/// further, and it falls behind until it is cut off.
-pub(crate) const WATCH_BACKLOG: usize = 100;
-/// How long an event of a watch waits for room in memory; then the watch ends.
-pub(crate) const WATCH_ROOM: Duration = Duration::from_secs(30);
 /// How long a large write waits until there is room for its trees; then it is to be tried again.
 pub(crate) const TREE_ROOM: Duration = Duration::from_secs(30);
 /// How long a read waits for a version that is not there yet.
