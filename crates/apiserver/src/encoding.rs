@@ -13,14 +13,17 @@
 //! Bytes without an `apiVersion` are of an older form; they are in the storage version of their resource
 //! (`bootstrap` gives them one at the start of the server).
 
+pub(crate) mod labels;
 pub(crate) mod scan;
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lockgate_api::meta::time::Time;
 use lockgate_go::json;
-use lockgate_kinds::kind::Printed;
+use lockgate_kinds::cells::Cell;
+use lockgate_kinds::table;
 use lockgate_store::{Entry, MemoryOptions, Revision};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -67,7 +70,7 @@ pub fn time_to_live(key: &str) -> Option<Duration> {
 }
 
 /// The options of a store for this server. Bindings of policies can be many, are alike, and are seldom read:
-/// matching has a form of its own.
+/// matching has a form of its own. Bloom filters are of labels, for lists by label.
 #[must_use]
 pub fn store_options() -> MemoryOptions {
     MemoryOptions {
@@ -75,6 +78,7 @@ pub fn store_options() -> MemoryOptions {
             "/admissionregistration.k8s.io/validatingadmissionpolicybindings/",
             "/admissionregistration.k8s.io/mutatingadmissionpolicybindings/",
         ],
+        bloom: labels::bloom,
         ..MemoryOptions::default()
     }
 }
@@ -302,63 +306,63 @@ pub(crate) fn metadata_members(value: &[u8]) -> Result<Members<'_>, Unclear> {
     Members::of(from_metadata(value).ok_or(Unclear)?)
 }
 
-/// The part of an object that its row in a table is told from, as a tree, and the text of its metadata if that
-/// was found on the way.
-pub(crate) fn parse_printed(entry: &Entry, printed: Printed) -> Outcome<(Value, Option<&str>)> {
-    if let Printed::Only { members, counted } = printed
-        && let Ok((object, metadata)) = scan_printed(&entry.value, members, counted)
-    {
-        return Ok((object, Some(metadata)));
-    }
-    Ok((parse_shown(entry)?, None))
-}
-
-/// The name and the creation time, some members, and of those that are counted the names of what is in them.
-fn scan_printed<'v>(
+/// Appends the cells of a stored object without parsing it, and returns the text of its metadata.
+pub(crate) fn render_cells<'v>(
+    into: &mut String,
     value: &'v [u8],
-    members: &[&str],
-    counted: &[&str],
-) -> Result<(Value, &'v str), Unclear> {
-    let mut metadata = Map::new();
-    let text = from_metadata(value).ok_or(Unclear)?;
-    let mut scan = Members::of(text)?;
-    while let Some((name, value)) = scan.next()? {
-        if let b"name" | b"creationTimestamp" = name {
-            insert(&mut metadata, name, scan::plain_text(value)?.into())?;
+    cells: &[Cell],
+    now: Time,
+) -> Result<&'v str, Unclear> {
+    let object = from_metadata(value).ok_or(Unclear)?;
+    let mut metadata = Members::of(object)?;
+    let (mut name, mut created) = ("", "");
+    while let Some((member, value)) = metadata.next()? {
+        match member {
+            b"name" => name = scan::plain_text(value)?,
+            b"creationTimestamp" => created = scan::plain_text(value)?,
+            _ => {}
         }
     }
-    let mut object = Map::new();
-    object.insert(String::from("metadata"), Value::Object(metadata));
-    let after = scan.after()?;
-    let (text, _) = text.split_at(text.len() - after.len());
-    let text = std::str::from_utf8(text).map_err(|_| Unclear)?;
-    let mut scan = Members::following(after);
-    while let Some((name, value)) = scan.next()? {
-        let is_among = |names: &[&str]| names.iter().any(|known| known.as_bytes() == name);
-        if is_among(members) {
-            let value = serde_json::from_slice(value).map_err(|_| Unclear)?;
-            insert(&mut object, name, value)?;
-        } else if is_among(counted) {
-            let mut named = Map::new();
-            let mut scan = Members::of(value)?;
-            while let Some((name, _)) = scan.next()? {
-                insert(&mut named, name, Value::Null)?;
+    let rest = metadata.after()?;
+    for (index, cell) in cells.iter().enumerate() {
+        into.push(if index == 0 { '[' } else { ',' });
+        let members = Members::following(rest);
+        match cell {
+            Cell::Name => into.push_str(&json::to_string(name)),
+            Cell::Age => into.push_str(&json::to_string(&table::since(created, now))),
+            Cell::Text(member) => {
+                let text = members.clone().find(member.as_bytes())?;
+                let text = text.map_or(Ok(""), scan::plain_text)?;
+                into.push_str(&json::to_string(text));
             }
-            insert(&mut object, name, Value::Object(named))?;
+            Cell::Count(counted) => {
+                // Writing to a string does not fail.
+                let _ = write!(into, "{}", count_entries(members, counted)?);
+            }
         }
     }
-    Ok((Value::Object(object), text))
+    into.push(']');
+    let metadata = object.get(..object.len() - rest.len()).unwrap_or_default();
+    std::str::from_utf8(metadata).map_err(|_| Unclear)
 }
 
-fn insert(members: &mut Map<String, Value>, name: &[u8], value: Value) -> Result<(), Unclear> {
-    let name = std::str::from_utf8(name).map_err(|_| Unclear)?;
-    members.insert(name.to_owned(), value);
-    Ok(())
+/// The number of entries that some members have together.
+fn count_entries(mut members: Members<'_>, counted: &[&str]) -> Result<usize, Unclear> {
+    let mut count = 0;
+    while let Some((name, value)) = members.next()? {
+        if counted.iter().any(|counted| counted.as_bytes() == name) {
+            let mut entries = Members::of(value)?;
+            while entries.next()?.is_some() {
+                count += 1;
+            }
+        }
+    }
+    Ok(count)
 }
 
 /// The object of an entry as a tree without its managed fields, which no column of a built-in kind
 /// shows and which are often most of an object.
-fn parse_shown(entry: &Entry) -> Outcome<Value> {
+pub(crate) fn parse_shown(entry: &Entry) -> Outcome<Value> {
     let mut reader = serde_json::Deserializer::from_slice(&entry.value);
     // Objects deeper than the fast reader goes are read the other way.
     let object = Shown::Object.deserialize(&mut reader).ok();
@@ -582,32 +586,49 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_told_from_what_it_prints() {
-        let printed = Printed::Only {
-            members: &["type"],
-            counted: &["data"],
-        };
+    fn cells_are_found_without_parsing() {
+        let cells = [
+            Cell::Name,
+            Cell::Text("type"),
+            Cell::Text("other"),
+            Cell::Count(&["data", "binaryData"]),
+            Cell::Age,
+        ];
         let object = json!({
             "apiVersion": "v1",
             "metadata": {
                 "name": "a", "labels": {"name": "b"}, "creationTimestamp": "2026-11-18T00:00:00Z",
                 "managedFields": [{"manager": "}"}],
             },
-            "type": "Opaque", "data": {"x": "<\"}", "y": {"z": []}}, "spec": {"data": {"q": 1}},
+            "binaryData": {"z": ""}, "type": "Opaque", "data": {"x": "<\"}", "y": {"z": []}}, "spec": {"data": {"q": 1}},
         });
-        let want = json!({
-            "metadata": {"name": "a", "creationTimestamp": "2026-11-18T00:00:00Z"},
-            "type": "Opaque", "data": {"x": null, "y": null},
-        });
-        let stored = entry(encode(&object));
-        let (told, metadata) = parse_printed(&stored, printed).unwrap();
-        assert_eq!(told, want);
-        let metadata: Value = serde_json::from_str(metadata.unwrap()).unwrap();
+        let now = Time::parse("2026-11-18T00:01:00Z").unwrap();
+        let bytes = encode(&object);
+        let mut text = String::from("before ");
+        let metadata = render_cells(&mut text, &bytes, &cells, now).unwrap();
+        assert_eq!(text, r#"before ["a","Opaque","",3,"60s"]"#);
+        let metadata: Value = serde_json::from_str(metadata).unwrap();
         assert_eq!(metadata, object["metadata"]);
-        // What a scan cannot read is parsed.
+        // An object that has nothing has the cells of nothing.
+        let mut text = String::new();
+        render_cells(&mut text, br#"{"metadata":{}}"#, &cells, now).unwrap();
+        assert_eq!(text, r#"["","","",0,"\u003cunknown\u003e"]"#);
+        for unclear in [
+            &br#"{"metadata":{"name": "a"}}"#[..],
+            br#"{"metadata":{"name":"\u0061"}}"#,
+            br#"{"metadata":{},"type":1}"#,
+            br#"{"metadata":{},"data":[1]}"#,
+            br#"{"metadata":{},"data":null}"#,
+            br#"{"metadata":{}"#,
+        ] {
+            let found = render_cells(&mut String::new(), unclear, &cells, now);
+            assert_eq!(found, Err(Unclear), "{}", String::from_utf8_lossy(unclear));
+        }
+    }
+
+    #[test]
+    fn finds_metadata_that_a_scan_cannot_read() {
         let spaced = entry(br#"{"metadata":{"name": "a"}, "data": {"x": 1}}"#.to_vec());
-        let want = json!({"metadata": {"name": "a"}, "data": {"x": 1}});
-        assert_eq!(parse_printed(&spaced, printed).unwrap(), (want, None));
         let mut metadata = String::new();
         render_metadata(&mut metadata, &spaced, None).unwrap();
         assert_eq!(metadata, r#"{"resourceVersion":"7","name": "a"}"#);

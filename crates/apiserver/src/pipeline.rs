@@ -755,7 +755,6 @@ impl Received {
         let storage = &writer.storage;
         if verb == Verb::Watch && part.is_none() {
             let shown = Shown { wanted, tables };
-            let shown = (shown, &self.pipeline.room);
             let watch = watch::watch(storage, tasks, request, &self.query, shown);
             return Box::pin(watch).await;
         }

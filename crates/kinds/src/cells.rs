@@ -8,8 +8,42 @@ use lockgate_go::json;
 use serde_json::{Value, json};
 
 pub use duration::human_duration;
-pub(crate) use duration::since;
+pub use duration::since;
 use read::{text, text_or};
+
+/// A cell that is read from an object as it stands there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cell {
+    /// The name.
+    Name,
+    /// The age.
+    Age,
+    /// The text of a member of the object.
+    Text(&'static str),
+    /// The number of entries that some members of the object have together.
+    Count(&'static [&'static str]),
+}
+
+impl Cell {
+    fn value(self, object: &Value, common: &Common<'_>) -> Value {
+        match self {
+            Self::Name => cell(common.name),
+            Self::Age => cell(common.age.as_str()),
+            Self::Text(member) => cell(
+                object
+                    .get(member)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default(),
+            ),
+            Self::Count(members) => {
+                let counts = members
+                    .iter()
+                    .map(|member| read::entries(object.get(member)));
+                count_cell(counts.sum())
+            }
+        }
+    }
+}
 
 /// The cells of an object and the conditions of its row.
 #[derive(Debug)]
@@ -39,6 +73,16 @@ impl Row {
         cells.extend(middle);
         cells.push(cell(common.age.as_str()));
         Self::of(cells)
+    }
+
+    /// The row of a kind that says its cells.
+    pub(crate) fn with_cells(cells: &[Cell], object: &Value, common: &Common<'_>) -> Self {
+        Self::of(
+            cells
+                .iter()
+                .map(|cell| cell.value(object, common))
+                .collect(),
+        )
     }
 
     /// The row of kinds without columns of their own.

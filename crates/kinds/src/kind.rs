@@ -30,7 +30,7 @@ use lockgate_api::meta::validation::{
 use lockgate_api::registration::validation::policies::PolicyExpressions;
 use lockgate_api::registration::validation::{ExpressionChecker, Unchecked};
 
-use crate::cells::{Common, Row};
+use crate::cells::{Cell, Common, Row};
 use crate::checks::{check_finalizer_name, wire};
 use crate::object::Object;
 
@@ -41,20 +41,6 @@ pub(crate) use field_selector::{
 pub(crate) use resource::{CHANGE, CREATE, PROXY, SCALE, SPEC, STREAM, cluster, namespaced, sub};
 pub use resource::{Generation, Resource, Subresource};
 pub use server_part::{Related, ServerPart};
-
-/// The part of an object that its row in a table is told from, besides its name and its age.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Printed {
-    /// All but the managed fields.
-    Everything,
-    /// Only some members of the object.
-    Only {
-        /// The members that are read.
-        members: &'static [&'static str],
-        /// The members of which no more is read than the names of what is in them.
-        counted: &'static [&'static str],
-    },
-}
 
 /// Everything the server asks about a kind.
 ///
@@ -254,14 +240,17 @@ pub trait Kind: fmt::Debug + Send + Sync {
         "Name|Created At:date"
     }
 
-    /// The cells of an object.
-    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
-        Row::created_at(object, common)
+    /// The cells of an object, for kinds whose rows need no code: their rows are made without parsing objects.
+    fn cells(&self) -> Option<&'static [Cell]> {
+        None
     }
 
-    /// The part of an object that [`row`](Self::row) reads.
-    fn printed(&self) -> Printed {
-        Printed::Everything
+    /// The row of an object.
+    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
+        match self.cells() {
+            Some(cells) => Row::with_cells(cells, object, common),
+            None => Row::created_at(object, common),
+        }
     }
 
     /// The key by which rows are sorted: for every object, or for none, whose rows stay as they come.

@@ -21,13 +21,13 @@ use lockgate_api::meta::time::Time;
 use lockgate_go::json;
 use serde_json::{Value, json};
 
-use crate::cells::{Common, Row, cell, read, since};
+use crate::cells::{Common, Row, cell, read};
 use crate::crd::Column;
 use crate::resource::Resource;
 use crate::upstream_error::UpstreamError;
 use crate::{conversion, tree};
 
-pub use crate::cells::human_duration;
+pub use crate::cells::{human_duration, since};
 
 /// Whose columns a table has.
 #[derive(Debug, Clone, Copy)]

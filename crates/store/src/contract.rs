@@ -17,7 +17,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::history::Recorded;
-use crate::{Event, Filter, List, ReadAt, ReadError, Revision, Store, Watch, WriteError};
+use crate::{
+    Bloom, Event, Filter, List, MemoryOptions, ReadAt, ReadError, Revision, Store, Watch,
+    WriteError,
+};
 
 /// Far longer than any step takes.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -51,6 +54,88 @@ pub async fn run_all<S: Store, F: Future<Output = S>>(empty: impl Fn() -> F) {
         replaying_a_watch_gives_the_list,
         mixed_load_has_one_order,
     ];
+}
+
+/// The options of stores for [`lists_by_bloom_filters`].
+#[must_use]
+pub fn bloom_options() -> MemoryOptions {
+    MemoryOptions {
+        bloom: words,
+        alike: &["/alike/"],
+        ..MemoryOptions::default()
+    }
+}
+
+/// The filter of the words of a value.
+fn words(value: &[u8]) -> Bloom {
+    let mut bloom = Bloom::EMPTY;
+    for word in value.split(|byte| *byte == b' ') {
+        bloom.insert(&word);
+    }
+    bloom
+}
+
+/// A list by a Bloom filter misses no entry that has it, page by page, and counts those that it leaves out as read.
+pub async fn lists_by_bloom_filters(store: impl Store) {
+    for folder in ["/alike/x", "/whole/x"] {
+        for number in 0..60 {
+            let key = format!("{folder}/{number:02}");
+            // Numbers are told from anything but a few others, and what is odd is not a part of the text that is alike.
+            let value = format!(
+                "{} n{} \"{number}\"",
+                ["even", "odd"][number % 2],
+                number % 6
+            );
+            store.create(&key, value.into(), None).await.unwrap();
+        }
+    }
+    let whole = store.list(List::all("/")).await.unwrap();
+    store
+        .create("/alike/x/000", bytes("odd n1"), None)
+        .await
+        .unwrap();
+    for prefix in ["/alike/x/", "/whole/x/", "/", "/none/"] {
+        let under = || whole.entries.iter().filter(|it| it.key.starts_with(prefix));
+        for wanted in ["odd", "even n2", "n1 odd", "nobody", "n5 n5", "\"7\""] {
+            let bloom = words(wanted.as_bytes());
+            for limit in [None, Some(1), Some(7), Some(60)] {
+                let mut found = Vec::new();
+                let mut after: Option<String> = None;
+                loop {
+                    let list = List {
+                        at: ReadAt::Exact(whole.revision),
+                        after: after.as_deref(),
+                        limit,
+                        bloom,
+                        ..List::all(prefix)
+                    };
+                    let page = store.list(list).await.unwrap();
+                    assert!(limit.is_none_or(|limit| page.entries.len() <= limit));
+                    let last = page.entries.last().map(|last| last.key.to_string());
+                    let later =
+                        under().filter(|it| last.as_deref().is_none_or(|last| &*it.key > last));
+                    match limit {
+                        Some(limit) if page.entries.len() == limit => {
+                            assert_eq!(page.remaining, later.count(), "{prefix} {wanted} {limit}");
+                        }
+                        _ => assert_eq!(page.remaining, 0, "all is read when a page is not full"),
+                    }
+                    found.extend(page.entries);
+                    if page.remaining == 0 {
+                        break;
+                    }
+                    after = last;
+                }
+                let has = |entry: &&Arc<crate::Entry>| words(&entry.value).may_contain(bloom);
+                let missed: Vec<_> = under()
+                    .filter(has)
+                    .filter(|it| !found.contains(it))
+                    .collect();
+                assert!(missed.is_empty(), "{prefix} {wanted} {limit:?}: {missed:?}");
+                assert!(found.is_sorted_by(|one, other| one.key < other.key));
+            }
+        }
+    }
 }
 
 async fn next(watch: &mut dyn Watch) -> Event {

@@ -9,7 +9,7 @@ use equivalent::{Comparable, Equivalent};
 use imbl::{OrdMap, OrdSet};
 
 use crate::form::{Alike, Forms};
-use crate::{Entry, Revision};
+use crate::{Bloom, Entry, MemoryOptions, Revision};
 
 /// The entries in the order of their keys. Nodes of the trees are copied by every write, so they hold little.
 #[derive(Debug, Clone, Default)]
@@ -39,7 +39,7 @@ impl Keys {
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&Stored> {
-        self.entries.get(key)
+        self.entries.get(key.as_bytes())
     }
 
     /// Puts an entry in place of the one that has its key, and gives that one.
@@ -59,7 +59,7 @@ impl Keys {
     }
 
     pub(crate) fn remove(&mut self, key: &str) -> Option<Stored> {
-        let removed = self.entries.remove(key)?;
+        let removed = self.entries.remove(key.as_bytes())?;
         for prefix in prefixes(key.as_bytes()) {
             match self.counts.get_mut(prefix) {
                 Some(count) if *count > 1 => *count -= 1,
@@ -83,13 +83,14 @@ impl Keys {
         prefix: &'k str,
         after: Option<&'k str>,
     ) -> impl Iterator<Item = &'k Stored> {
+        // Both ends are looked for once: the keys between them are not even read.
+        let end = prefix_end(prefix.as_bytes());
+        let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let start = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
+            Some(after) if after >= prefix => Bound::Excluded(after.as_bytes()),
+            _ => Bound::Included(prefix.as_bytes()),
         };
-        self.entries
-            .range::<_, str>((start, Bound::Unbounded))
-            .take_while(move |stored| stored.is_under(prefix))
+        self.entries.range::<_, [u8]>((start, end))
     }
 }
 
@@ -102,6 +103,18 @@ impl IntoIterator for Keys {
     }
 }
 
+/// The first key after all those with a prefix; none if there is none.
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return Some(end);
+        }
+    }
+    None
+}
+
 /// The prefixes of a key that end with a slash, but for its first byte.
 fn prefixes(key: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = key.iter().enumerate().skip(1);
@@ -109,55 +122,78 @@ fn prefixes(key: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter_map(|(end, _)| key.get(..=end))
 }
 
-/// An entry: its key, its value and their revisions. Clones share them.
+/// How the entries of a store are kept.
+#[derive(Debug)]
+pub(crate) struct Keep {
+    forms: Forms,
+    bloom: fn(&[u8]) -> Bloom,
+}
+
+impl Keep {
+    pub(crate) fn new(options: &MemoryOptions) -> Arc<Self> {
+        Arc::new(Self {
+            forms: Forms::new(options.alike),
+            bloom: options.bloom,
+        })
+    }
+
+    pub(crate) fn entry(&self, entry: Entry) -> Stored {
+        let bloom = (self.bloom)(&entry.value);
+        match self.forms.keep(&entry) {
+            Some(alike) => Stored::Alike(bloom, alike),
+            None => Stored::Whole(bloom, Arc::new(entry)),
+        }
+    }
+}
+
+/// An entry: its key, its value and their revisions, which clones share, and the Bloom filter of its value.
 #[derive(Debug, Clone)]
 pub(crate) enum Stored {
-    Whole(Arc<Entry>),
-    Alike(Alike),
+    Whole(Bloom, Arc<Entry>),
+    Alike(Bloom, Alike),
 }
 
 impl Stored {
-    pub(crate) fn new(entry: Entry, forms: &Forms) -> Self {
-        match forms.keep(&entry) {
-            Some(alike) => Self::Alike(alike),
-            None => Self::Whole(Arc::new(entry)),
+    pub(crate) fn bloom(&self) -> Bloom {
+        match self {
+            Self::Whole(bloom, _) | Self::Alike(bloom, _) => *bloom,
         }
     }
 
     pub(crate) fn entry(&self) -> Entry {
         match self {
-            Self::Whole(entry) => Entry::clone(entry),
-            Self::Alike(alike) => alike.entry(),
+            Self::Whole(_, entry) => Entry::clone(entry),
+            Self::Alike(_, alike) => alike.entry(),
         }
     }
 
     pub(crate) fn shared(&self) -> Arc<Entry> {
         match self {
-            Self::Whole(entry) => Arc::clone(entry),
-            Self::Alike(alike) => Arc::new(alike.entry()),
+            Self::Whole(_, entry) => Arc::clone(entry),
+            Self::Alike(_, alike) => Arc::new(alike.entry()),
         }
     }
 
     pub(crate) fn created(&self) -> Revision {
         match self {
-            Self::Whole(entry) => entry.created,
-            Self::Alike(alike) => alike.created(),
+            Self::Whole(_, entry) => entry.created,
+            Self::Alike(_, alike) => alike.created(),
         }
     }
 
     /// The revision the value was last changed at.
     pub(crate) fn revision(&self) -> Revision {
         match self {
-            Self::Whole(entry) => entry.revision,
-            Self::Alike(alike) => alike.revision(),
+            Self::Whole(_, entry) => entry.revision,
+            Self::Alike(_, alike) => alike.revision(),
         }
     }
 
     /// The key in two parts, of which the second may be empty.
     fn key(&self) -> (&[u8], &[u8]) {
         match self {
-            Self::Whole(entry) => (entry.key.as_bytes(), &[]),
-            Self::Alike(alike) => alike.key(),
+            Self::Whole(_, entry) => (entry.key.as_bytes(), &[]),
+            Self::Alike(_, alike) => alike.key(),
         }
     }
 
@@ -179,8 +215,8 @@ impl Stored {
     /// The bytes that its value keeps in memory.
     pub(crate) fn size(&self) -> usize {
         match self {
-            Self::Whole(entry) => entry.value.len(),
-            Self::Alike(alike) => alike.size(),
+            Self::Whole(_, entry) => entry.value.len(),
+            Self::Alike(_, alike) => alike.size(),
         }
     }
 }
@@ -218,29 +254,67 @@ impl Ord for Stored {
     }
 }
 
-impl Equivalent<Stored> for str {
+impl Equivalent<Stored> for [u8] {
     fn equivalent(&self, stored: &Stored) -> bool {
         self.compare(stored).is_eq()
     }
 }
 
-impl Comparable<Stored> for str {
+impl Comparable<Stored> for [u8] {
     fn compare(&self, stored: &Stored) -> Ordering {
-        compare((self.as_bytes(), &[]), stored.key())
+        compare((self, &[]), stored.key())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn stored(key: &str) -> Stored {
-        Stored::Whole(Arc::new(Entry {
-            key: key.into(),
-            value: bytes::Bytes::new(),
-            created: Revision::START,
-            revision: Revision::START,
-        }))
+        Stored::Whole(
+            Bloom::FULL,
+            Arc::new(Entry {
+                key: key.into(),
+                value: bytes::Bytes::new(),
+                created: Revision::START,
+                revision: Revision::START,
+            }),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_has_what_is_under_its_prefix(
+            names in prop::collection::btree_set("[a-c/é]{0,4}", 0..80),
+            prefix in "[a-c/é]{0,2}",
+            after in prop::option::of("[a-d/é]{0,4}"),
+        ) {
+            let mut keys = Keys::new();
+            for name in &names {
+                keys.insert(stored(name));
+            }
+            let found: Vec<_> = keys.range(&prefix, after.as_deref()).collect();
+            let found: Vec<_> = found.iter().map(|stored| stored.entry().key).collect();
+            let wanted = |name: &&String| {
+                name.starts_with(&prefix) && after.as_ref().is_none_or(|after| *name > after)
+            };
+            let wanted: Vec<_> = names.iter().filter(wanted).map(|name| name.as_str().into()).collect();
+            prop_assert_eq!(found, wanted as Vec<Arc<str>>);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_prefix_is_after_all_that_have_it() {
+        for (prefix, end) in [
+            (&b"/a/"[..], &b"/a0"[..]),
+            (b"a\xff\xff", b"b"),
+            (b"\xff", b""),
+            (b"", b""),
+        ] {
+            assert_eq!(prefix_end(prefix).unwrap_or_default(), end);
+        }
     }
 
     #[test]

@@ -42,6 +42,8 @@
 
 #![warn(missing_docs)]
 
+mod bloom;
+
 mod form;
 
 mod keys;
@@ -76,6 +78,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub use bloom::Bloom;
 pub use disk::{DiskStore, OpenError, RestoreError, RestoreOptions};
 #[cfg(feature = "etcd")]
 pub use etcd::{EtcdError, EtcdOptions, EtcdStore};
@@ -133,6 +136,8 @@ pub struct List<'l> {
     pub after: Option<&'l str>,
     /// At most so many.
     pub limit: Option<usize>,
+    /// Entries whose Bloom filter lacks any of this may be left out. They count as read, not as listed.
+    pub bloom: Bloom,
 }
 
 impl<'l> List<'l> {
@@ -144,6 +149,7 @@ impl<'l> List<'l> {
             at: ReadAt::Latest,
             after: None,
             limit: None,
+            bloom: Bloom::EMPTY,
         }
     }
 }
@@ -155,7 +161,7 @@ pub struct Page {
     pub entries: Vec<Arc<Entry>>,
     /// The state they are from.
     pub revision: Revision,
-    /// The number of further entries after the last one.
+    /// The number of further entries after the last one; with a Bloom filter, those included that may be left out.
     pub remaining: usize,
 }
 

@@ -17,8 +17,8 @@ use crate::published::Published;
 use crate::state::State;
 use crate::watch::Cursor;
 use crate::{
-    Entry, Event, Filter, List, Page, ReadAt, ReadError, Revision, Store, Unavailable, Watch,
-    WriteError,
+    Bloom, Entry, Event, Filter, List, Page, ReadAt, ReadError, Revision, Store, Unavailable,
+    Watch, WriteError,
 };
 use expiry::Expiry;
 
@@ -34,6 +34,8 @@ pub struct MemoryOptions {
     /// Values of keys that begin so are kept as what they differ in from others: many that are alike take a
     /// fraction of the room, and reading one takes somewhat longer.
     pub alike: &'static [&'static str],
+    /// The Bloom filter of a value, which is made when the value is stored.
+    pub bloom: fn(&[u8]) -> Bloom,
 }
 
 impl Default for MemoryOptions {
@@ -44,6 +46,7 @@ impl Default for MemoryOptions {
             max_bytes: 64 << 20,
             min_age: Duration::from_secs(75),
             alike: &[],
+            bloom: |_| Bloom::FULL,
         }
     }
 }

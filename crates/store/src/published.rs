@@ -242,20 +242,25 @@ impl Published {
 
     pub(crate) fn list(&self, list: List<'_>) -> Result<Page, ReadError> {
         let ReadState { keys, revision } = self.read(list.at)?;
-        let mut matching = keys.range(list.prefix, list.after);
+        let mut under = keys.range(list.prefix, list.after);
+        let mut read = 0;
+        let listed = under
+            .by_ref()
+            .inspect(|_| read += 1)
+            .filter(|stored| stored.bloom().may_contain(list.bloom));
         let entries: Vec<Arc<Entry>> = match list.limit {
-            Some(limit) => matching.by_ref().take(limit).map(Stored::shared).collect(),
-            None => matching.by_ref().map(Stored::shared).collect(),
+            Some(limit) => listed.take(limit).map(Stored::shared).collect(),
+            None => listed.map(Stored::shared).collect(),
         };
         let is_whole = list.limit.is_none_or(|limit| entries.len() < limit);
         let before = match list.after {
-            _ if is_whole => Some(entries.len()),
+            _ if is_whole => Some(read),
             None => keys.count(list.prefix),
             Some(after) => self.pages().remaining(list.prefix, revision, after),
         };
         let remaining = match before {
-            Some(before) => before.saturating_sub(entries.len()),
-            None => matching.count(),
+            Some(before) => before.saturating_sub(read),
+            None => under.count(),
         };
         if let Some(last) = entries.last().filter(|_| remaining > 0) {
             let last = Arc::clone(&last.key);

@@ -6,13 +6,12 @@ use bytes::Bytes;
 use imbl::Vector;
 use tokio::time::Instant;
 
-use crate::form::Forms;
-use crate::keys::{Keys, Stored};
+use crate::keys::{Keep, Keys, Stored};
 use crate::{Compacted, Entry, Event, MemoryOptions, Revision, WriteError};
 
 /// A revision of the store. INVARIANT: `history` has every change after `oldest` and up to `revision`, in
 /// order. Where others share the counter there are revisions without a change, and a revision may have several.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct State {
     pub(crate) revision: Revision,
     pub(crate) keys: Keys,
@@ -21,7 +20,7 @@ pub(crate) struct State {
     history: Vector<Arc<Change>>,
     /// The bytes of all changes in `history`.
     history_bytes: usize,
-    forms: Arc<Forms>,
+    keep: Arc<Keep>,
 }
 
 /// A change of a key.
@@ -86,14 +85,14 @@ impl Default for Revision {
 
 impl State {
     /// A state without history: nothing before it can be read.
-    pub(crate) fn new(revision: Revision, keys: Keys, forms: Arc<Forms>) -> Self {
+    pub(crate) fn new(revision: Revision, keys: Keys, keep: Arc<Keep>) -> Self {
         Self {
             revision,
             keys,
             oldest: revision,
             history: Vector::new(),
             history_bytes: 0,
-            forms,
+            keep,
         }
     }
 
@@ -122,7 +121,7 @@ impl State {
                 return None;
             }
             next = Revision(revision.0.checked_sub(1)?);
-            let before = before.map(|before| Stored::new(before, &self.forms));
+            let before = before.map(|before| self.keep.entry(before));
             match &before {
                 Some(before) => keys.insert(before.clone()),
                 None => keys.remove(&key),
@@ -148,8 +147,7 @@ impl State {
 
     /// Nothing yet.
     pub(crate) fn empty(options: &MemoryOptions) -> Self {
-        let forms = Arc::new(Forms::new(options.alike));
-        Self::new(Revision::START, Keys::new(), forms)
+        Self::new(Revision::START, Keys::new(), Keep::new(options))
     }
 
     /// The entry of a key.
@@ -223,7 +221,7 @@ impl State {
         let revision = event.revision();
         let (stored, before) = match event {
             Event::Put { entry, .. } => {
-                let stored = Stored::new(entry, &self.forms);
+                let stored = self.keep.entry(entry);
                 let before = keys.insert(stored.clone());
                 (Some(stored), before)
             }
@@ -262,7 +260,7 @@ impl State {
             oldest: first,
             history,
             history_bytes,
-            forms: Arc::clone(&self.forms),
+            keep: Arc::clone(&self.keep),
         }
     }
 

@@ -5,12 +5,12 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use lockgate_api::meta::selector::Selector;
-use lockgate_store::Entry;
+use lockgate_store::{Bloom, Entry};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::encoding;
-use crate::encoding::scan::{Members, Unclear, plain_text};
+use crate::encoding::scan::{Unclear, plain_text};
+use crate::encoding::{self, labels};
 use crate::error::{Outcome, bad_request, corrupt};
 use crate::http::field_selector::{self, Term};
 use crate::http::query::Query;
@@ -70,6 +70,11 @@ impl Selection {
         fields.all(|field| matches!(field, "metadata.name" | "metadata.namespace"))
     }
 
+    /// The Bloom filter that stored objects contain that match.
+    pub(crate) fn bloom(&self) -> Bloom {
+        labels::selected(&self.labels)
+    }
+
     /// Returns true if a stored object matches selectors that are about its metadata. Nothing but the
     /// metadata is read, and of that no more than is needed.
     pub(crate) fn includes_stored(&self, entry: &Entry) -> Outcome<bool> {
@@ -93,13 +98,7 @@ impl Selection {
 
     /// Returns true if the labels of a stored object match, which are found without parsing it.
     fn scan_labels(&self, value: &[u8]) -> Result<bool, Unclear> {
-        let labels = encoding::metadata_members(value)?.find(b"labels")?;
-        let labels = labels.unwrap_or(b"{}");
-        // Escapes are handled by the parser.
-        if memchr::memchr(b'\\', labels).is_some() {
-            return Err(Unclear);
-        }
-        let labels = Members::of(labels)?;
+        let labels = labels::scan(value)?;
         let is_unclear = Cell::new(false);
         let is_included = self.labels.matches_with(|key| {
             let found = labels.clone().find(key.as_bytes());

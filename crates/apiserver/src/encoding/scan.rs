@@ -3,7 +3,7 @@
 //! Stored texts are compact, without whitespace between tokens. Other or broken texts end the scan with [`Unclear`],
 //! and the caller parses them instead.
 
-use memchr::memchr2;
+use memchr::{memchr_iter, memchr2, memchr3};
 
 /// A text that a scan cannot read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,23 +126,34 @@ fn value(text: &[u8]) -> Result<usize, Unclear> {
     }
 }
 
-/// The length of the object or list that a text begins with.
+/// The length of the object or list that a text begins with. Only brackets of its own kind are looked at, since those
+/// of the other are in pairs between them: most of what managed fields have in them is skipped.
 fn nested(text: &[u8]) -> Result<usize, Unclear> {
-    let (mut at, mut depth) = (0, 0_usize);
-    while let Some(byte) = text.get(at) {
-        match byte {
-            b'"' => {
-                at += string(&text[at..])?;
-                continue;
+    let (opening, closing) = match text.first() {
+        Some(b'{') => (b'{', b'}'),
+        _ => (b'[', b']'),
+    };
+    let (mut at, mut depth, mut quotes) = (0, 0_usize, 0);
+    loop {
+        let rest = text.get(at..).ok_or(Unclear)?;
+        let found = memchr3(opening, closing, b'\\', rest).ok_or(Unclear)?;
+        quotes += memchr_iter(b'"', &rest[..found]).count();
+        let byte = rest[found];
+        at += found + 1;
+        if byte == b'\\' {
+            // What is escaped is no quote.
+            at += 1;
+        } else if quotes % 2 == 0 {
+            depth = if byte == opening {
+                depth + 1
+            } else {
+                depth - 1
+            };
+            if depth == 0 {
+                return Ok(at);
             }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' if depth == 1 => return Ok(at + 1),
-            b'}' | b']' => depth -= 1,
-            _ => {}
         }
-        at += 1;
     }
-    Err(Unclear)
 }
 
 #[cfg(test)]

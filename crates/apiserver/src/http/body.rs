@@ -1,12 +1,14 @@
 //! Response bodies: complete, a list encoded while it is sent, an event stream, or a proxied body.
 
 use std::any::Any;
+use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::stream::BoxStream;
 use hyper::body::{Frame, Incoming, SizeHint};
-use tokio::sync::mpsc;
 
 use super::in_flight::Permit;
 
@@ -32,33 +34,43 @@ enum Content {
     Whole(Bytes),
     /// It is made piece by piece.
     Pieces(Box<dyn Pieces>),
-    /// Streams until the sender is dropped.
-    Stream(mpsc::Receiver<Queued>),
+    /// Events until the stream ends.
+    Stream(Stream),
     /// It comes from another server, over a connection that is used again after its end.
     Forwarded(Incoming, Option<Box<dyn Connection>>),
 }
 
 /// A connection to another server.
-pub(crate) trait Connection: std::fmt::Debug + Send + Sync {
+pub(crate) trait Connection: fmt::Debug + Send + Sync {
     /// Called when the body was read to its end.
     fn ended(self: Box<Self>);
 }
 
 /// Measures a body while it is sent.
-pub(crate) trait Meter: std::fmt::Debug + Send + Sync {
+pub(crate) trait Meter: fmt::Debug + Send + Sync {
     /// Called with the number of bytes sent.
     fn sent(&mut self, bytes: usize);
 }
 
-/// A piece of a stream that waits for its client, and the room it takes.
-#[derive(Debug)]
-pub(crate) struct Queued {
-    pub(crate) bytes: Bytes,
-    pub(crate) _room: Option<Permit>,
+/// Pieces that are made when there is room for them. Whoever polls it owns it: the lock is never taken, and
+/// lets it be shared.
+struct Stream(Mutex<BoxStream<'static, Bytes>>);
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let stream = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        stream.as_mut().poll_next(context)
+    }
 }
 
 /// A body that is made while it is sent.
-pub(crate) trait Pieces: std::fmt::Debug + Send + Sync {
+pub(crate) trait Pieces: fmt::Debug + Send + Sync {
     /// The next piece, of about this size. None at the end.
     fn next(&mut self, size: usize) -> Option<Bytes>;
 }
@@ -82,10 +94,10 @@ impl Body {
         }
     }
 
-    /// A body that streams until the sender is dropped.
-    pub(crate) fn stream(receiver: mpsc::Receiver<Queued>) -> Self {
+    /// A body that lasts until its stream ends.
+    pub(crate) fn stream(stream: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Self {
         Self {
-            content: Content::Stream(receiver),
+            content: Content::Stream(Stream(Mutex::new(Box::pin(stream)))),
             permits: Vec::new(),
             meter: None,
         }
@@ -151,10 +163,7 @@ impl hyper::body::Body for Body {
             Content::Whole(bytes) if bytes.is_empty() => None,
             Content::Whole(bytes) => Some(bytes.split_to(bytes.len().min(PIECE))),
             Content::Pieces(pieces) => pieces.next(PIECE),
-            Content::Stream(receiver) => match receiver.poll_recv(context) {
-                Poll::Ready(queued) => queued.map(|queued| queued.bytes),
-                Poll::Pending => return Poll::Pending,
-            },
+            Content::Stream(stream) => ready!(stream.poll_next(context)),
             Content::Forwarded(incoming, connection) => {
                 let frame = match Pin::new(incoming).poll_frame(context) {
                     Poll::Ready(frame) => frame,

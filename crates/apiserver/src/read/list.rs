@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_go::json;
 use lockgate_go::quote::quote;
-use lockgate_store::{Entry, List, ReadAt, ReadError, Revision};
+use lockgate_store::{Bloom, Entry, List, ReadAt, ReadError, Revision};
 use serde_json::{Value, json};
 
 use crate::decode::selection::Selection;
@@ -179,6 +179,11 @@ async fn collect(
         remaining: None,
         more: false,
     };
+    // Conversion may change labels: the filter is of those that are stored.
+    let bloom = match resource.is_shown_as_stored() {
+        true => selection.bloom(),
+        false => Bloom::EMPTY,
+    };
     loop {
         let missing = asked.limit.map(|limit| limit - found.entries.len());
         let list = List {
@@ -186,6 +191,7 @@ async fn collect(
             at,
             after: after.as_deref(),
             limit: missing,
+            bloom,
         };
         let page = match wait_for(storage, at, || storage.store().list(list)).await {
             Ok(page) => page,

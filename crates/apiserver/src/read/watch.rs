@@ -1,26 +1,26 @@
 //! Watches.
 //!
-//! A task reads the store and fills a short queue. When the client does not empty it, the task waits,
-//! and falls behind until the store cuts it off: a slow client costs itself only.
+//! The connection of a watch asks for its next event when it has room for it. A client that does not read
+//! falls behind until the store cuts it off, and costs no more memory than any connection: nothing waits for it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
+use std::vec;
 
 use bytes::Bytes;
+use futures_util::stream;
 use lockgate_go::quote::quote;
 use lockgate_kinds::protobuf;
 use lockgate_store::{Entry, Event, ReadAt, ReadError, Revision, Watch};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::decode::selection::Selection;
 use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, expired, plain};
-use crate::http::body::{Body, Queued, Response};
-use crate::http::in_flight::{InFlight, Permit};
-use crate::http::limits;
+use crate::http::body::{Body, Response};
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::Query;
 use crate::persist::Storage;
@@ -47,27 +47,28 @@ pub(crate) struct Shown {
     pub(crate) tables: Option<Tables>,
 }
 
-/// How long it takes until room is asked for again.
-const ROOM_PAUSE: Duration = Duration::from_millis(10);
-
-/// Sends the events of one watch to one client.
+/// The events of one watch, each made when its client has room for it.
 struct EventStream {
     storage: Storage,
-    tasks: Tasks,
     resource: Arc<Resource>,
     selection: Selection,
-    events: mpsc::Sender<Queued>,
-    /// The memory of events that wait for their clients, and whose it is.
-    room: InFlight,
-    user: String,
-    /// The room of the event that is being made.
-    held: Mutex<Option<Permit>>,
+    /// The objects that are there when the watch begins.
+    first: vec::IntoIter<Arc<Entry>>,
+    /// A bookmark ends them.
+    ends_with_bookmark: bool,
+    /// Changes up to here are not told.
+    after: Revision,
+    watch: Box<dyn Watch>,
+    /// Rings at the next bookmark or at the end, whichever is first.
+    clock: Pin<Box<Sleep>>,
+    end: Instant,
+    stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
     bookmarks: bool,
     metadata_only: bool,
     encoding: Encoding,
     tables: Option<Tables>,
-    /// True until the first event is sent.
-    is_first: AtomicBool,
+    /// True after the last event.
+    is_over: bool,
 }
 
 /// Starts a watch.
@@ -76,7 +77,7 @@ pub(crate) async fn watch(
     tasks: &Tasks,
     request: &Request,
     query: &Query,
-    (shown, room): (Shown, &InFlight),
+    shown: Shown,
 ) -> Outcome<Response> {
     let resource = &request.resource;
     list::check_options(query)?;
@@ -106,7 +107,6 @@ pub(crate) async fn watch(
         // UPSTREAM: a text that is no number is an error without a status of its own.
         list::revision(version).map_err(|error| plain(error.to_string()))?
     };
-    let (events, receiver) = mpsc::channel(limits::WATCH_BACKLOG);
     let shows_state = initial.unwrap_or(from_scratch);
     let (first, after) = if shows_state {
         let at = if from_scratch {
@@ -132,31 +132,37 @@ pub(crate) async fn watch(
         Err(error) => return Err(crate::error::read_failed(error, after.0)),
     };
     let bookmarks = query.flag("allowWatchBookmarks") == Some(true);
-    let teller = EventStream {
+    let tasks = tasks.clone();
+    let events = EventStream {
         storage: storage.clone(),
-        tasks: tasks.clone(),
         resource: Arc::clone(resource),
         selection,
-        events,
-        room: room.clone(),
-        user: request.user().username.clone(),
-        held: Mutex::new(None),
+        first: first.into_iter(),
+        ends_with_bookmark: bookmarks && initial == Some(true),
+        after,
+        watch,
+        clock: Box::pin(sleep_until(next_ring(bookmarks, end))),
+        end,
+        stopped: Box::pin(async move { tasks.stopped().await }),
         bookmarks,
         metadata_only: shown.wanted.view == View::Metadata,
         encoding: shown.wanted.encoding,
         tables: shown.tables,
-        is_first: AtomicBool::new(true),
+        is_over: false,
     };
-    let state = State {
-        first,
-        ends_with_bookmark: initial == Some(true),
-        after,
-    };
-    tasks.spawn(async move {
-        // Whether the client or the watch went first makes no difference.
-        let _ = teller.run(watch, state, end).await;
+    let events = stream::unfold(Box::new(events), |mut events| async move {
+        let event = events.next().await?;
+        Some((event, events))
     });
-    Ok(stream(Body::stream(receiver), shown.wanted.encoding))
+    Ok(streamed(Body::stream(events), shown.wanted.encoding))
+}
+
+/// The time of the next bookmark, or of the end.
+fn next_ring(bookmarks: bool, end: Instant) -> Instant {
+    match bookmarks {
+        true => end.min(Instant::now() + BOOKMARKS),
+        false => end,
+    }
 }
 
 /// A time between the default and twice of it, so that many watches do not end at once.
@@ -170,7 +176,7 @@ fn too_old(wanted: Revision, oldest: Revision) -> Failure {
     expired(format!("too old resource version: {wanted} ({oldest})"))
 }
 
-fn stream(body: Body, encoding: Encoding) -> Response {
+fn streamed(body: Body, encoding: Encoding) -> Response {
     let mut response = Response::new(body);
     // UPSTREAM: apiserver pkg/endpoints/handlers/watch.go. A stream of YAML is one of JSON.
     let media_type = match encoding {
@@ -186,7 +192,7 @@ fn stream(body: Body, encoding: Encoding) -> Response {
 
 /// A watch whose only event is an error.
 fn ended_at_once(failure: &Failure, encoding: Encoding) -> Response {
-    stream(Body::whole(error_event(failure, encoding)), encoding)
+    streamed(Body::whole(error_event(failure, encoding)), encoding)
 }
 
 fn error_event(failure: &Failure, encoding: Encoding) -> Bytes {
@@ -209,89 +215,81 @@ fn event(kind: &str, object: &Value, encoding: Encoding) -> Bytes {
     }
 }
 
-/// The client is gone.
-struct Gone;
-
-/// The initial events of a watch.
-struct State {
-    first: Vec<Arc<Entry>>,
-    /// Ends them with a bookmark.
-    ends_with_bookmark: bool,
-    /// Changes up to here are not told.
-    after: Revision,
-}
-
 impl EventStream {
-    async fn run(self, mut watch: Box<dyn Watch>, state: State, end: Instant) -> Result<(), Gone> {
-        let State {
-            first,
-            ends_with_bookmark,
-            after,
-        } = state;
-        for entry in first {
-            self.tell_stored("ADDED", &entry).await?;
+    /// The next event; none at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(entry) = self.first.next() {
+            return Some(self.stored_event("ADDED", &entry).await);
         }
-        if ends_with_bookmark {
-            self.bookmark(after, true).await?;
+        if std::mem::take(&mut self.ends_with_bookmark) {
+            return Some(self.bookmark(self.after, true));
         }
-        let mut next_bookmark = Instant::now() + BOOKMARKS;
-        loop {
+        while !self.is_over {
+            // In this order, so that a watch ends however many changes there are.
             let event = tokio::select! {
-                event = watch.next() => event,
-                () = self.events.closed() => return Err(Gone),
-                () = self.tasks.stopped() => return Ok(()),
-                () = tokio::time::sleep_until(end) => {
-                    let progress = watch.progress().max(after);
-                    return self.bookmark(progress, false).await;
+                biased;
+                () = &mut self.stopped => return None,
+                () = &mut self.clock => {
+                    let now = Instant::now();
+                    self.is_over = now >= self.end;
+                    self.clock.as_mut().reset(next_ring(self.bookmarks, self.end));
+                    if !self.bookmarks {
+                        continue;
+                    }
+                    let progress = self.watch.progress().max(self.after);
+                    return Some(self.bookmark(progress, false));
                 }
-                () = tokio::time::sleep_until(next_bookmark) => {
-                    let progress = watch.progress().max(after);
-                    self.bookmark(progress, false).await?;
-                    next_bookmark = Instant::now() + BOOKMARKS;
-                    continue;
-                }
+                event = self.watch.next() => event,
             };
             match event {
-                Ok(event) if event.revision() <= after => {}
-                Ok(event) => self.forward(&event).await?,
-                Err(ReadError::Compacted(compacted)) => {
-                    return self
-                        .fail(&too_old(watch.progress(), compacted.oldest))
-                        .await;
+                Ok(event) if event.revision() <= self.after => {}
+                Ok(event) => {
+                    if let Some(event) = self.seen_event(&event).await {
+                        return Some(event);
+                    }
                 }
                 Err(error) => {
-                    return self.fail(&crate::error::read_failed(error, 0)).await;
+                    self.is_over = true;
+                    let failure = match error {
+                        ReadError::Compacted(compacted) => {
+                            too_old(self.watch.progress(), compacted.oldest)
+                        }
+                        error => crate::error::read_failed(error, 0),
+                    };
+                    return Some(error_event(&failure, self.encoding));
                 }
             }
         }
+        None
     }
 
-    /// Tells a change as the selection sees it: what comes into view is added, what leaves it is
-    /// deleted.
-    async fn forward(&self, event: &Event) -> Result<(), Gone> {
+    /// A change as the selection sees it: what comes into view is added, what leaves it is deleted.
+    async fn seen_event(&mut self, event: &Event) -> Option<Bytes> {
         let (new, old) = match event {
             Event::Put { entry, previous } => (Some(entry), previous.as_ref()),
             Event::Delete { previous, .. } => (None, Some(previous)),
         };
         let seen = match (self.sees(new).await, self.sees(old).await) {
             (Ok(new), Ok(old)) => (new, old),
-            (Err(failure), _) | (_, Err(failure)) => return self.fail(&failure).await,
+            (Err(failure), _) | (_, Err(failure)) => {
+                return Some(error_event(&failure, self.encoding));
+            }
         };
-        match seen {
-            (Some(new), Some(_)) => self.tell_stored("MODIFIED", new).await,
-            (Some(new), None) => self.tell_stored("ADDED", new).await,
+        Some(match seen {
+            (Some(new), Some(_)) => self.stored_event("MODIFIED", new).await,
+            (Some(new), None) => self.stored_event("ADDED", new).await,
             (None, Some(old)) => {
                 // An object that is gone, or out of view, is shown with the version of the change.
                 let mut last = old.clone();
                 last.revision = event.revision();
-                self.tell_stored("DELETED", &last).await
+                self.stored_event("DELETED", &last).await
             }
-            (None, None) => Ok(()),
-        }
+            (None, None) => return None,
+        })
     }
 
     /// The entry, if the selection includes its object.
-    async fn sees<'e>(&self, entry: Option<&'e Entry>) -> Outcome<Option<&'e Entry>> {
+    async fn sees<'e>(&mut self, entry: Option<&'e Entry>) -> Outcome<Option<&'e Entry>> {
         let Some(entry) = entry else { return Ok(None) };
         let (selection, resource) = (&self.selection, &self.resource);
         let is_included = if selection.is_everything() {
@@ -305,15 +303,13 @@ impl EventStream {
         Ok(is_included.then_some(entry))
     }
 
-    /// Tells of a stored object, from its bytes where clients are shown those.
-    async fn tell_stored(&self, kind: &str, entry: &Entry) -> Result<(), Gone> {
-        // Before it is made: many watches may wait at once.
-        self.make_room(entry.value.len()).await?;
+    /// The event of a stored object, from its bytes where clients are shown those.
+    async fn stored_event(&mut self, kind: &str, entry: &Entry) -> Bytes {
         let is_text = self.encoding != Encoding::Protobuf;
         if !self.resource.is_shown_as_stored() || self.tables.is_some() || !is_text {
             return match self.storage.decode(entry, &self.resource).await {
-                Ok(object) => self.tell(kind, &object).await,
-                Err(failure) => self.fail(&failure).await,
+                Ok(object) => self.event(kind, &object),
+                Err(failure) => error_event(&failure, self.encoding),
             };
         }
         let mut line = String::with_capacity(entry.value.len() + 192);
@@ -326,40 +322,26 @@ impl EventStream {
             encoding::render(&mut line, entry, Some(self.resource.type_meta()))
         };
         if let Err(failure) = rendered {
-            return self.fail(&failure).await;
+            return error_event(&failure, self.encoding);
         }
         line.push_str("}\n");
-        self.send(line.into()).await
+        line.into()
     }
 
-    async fn fail(&self, failure: &Failure) -> Result<(), Gone> {
-        self.send(error_event(failure, self.encoding)).await
-    }
-
-    async fn tell(&self, kind: &str, object: &Value) -> Result<(), Gone> {
-        let text = if let Some(tables) = self.tables {
+    fn event(&mut self, kind: &str, object: &Value) -> Bytes {
+        if let Some(tables) = &mut self.tables {
+            let table = tables.of_object(&self.resource, object);
             // Only the first table names its columns.
-            let tables = match self.is_first.swap(false, Ordering::Relaxed) {
-                true => tables,
-                false => tables.without_headers(),
-            };
-            event(
-                kind,
-                &tables.of_object(&self.resource, object),
-                self.encoding,
-            )
+            *tables = tables.without_headers();
+            event(kind, &table, self.encoding)
         } else if self.metadata_only {
             event(kind, &respond::partial(object), self.encoding)
         } else {
             event(kind, object, self.encoding)
-        };
-        self.send(text).await
+        }
     }
 
-    async fn bookmark(&self, revision: Revision, initial: bool) -> Result<(), Gone> {
-        if !self.bookmarks {
-            return Ok(());
-        }
+    fn bookmark(&mut self, revision: Revision, initial: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
@@ -367,39 +349,6 @@ impl EventStream {
         let shown = self.resource.type_meta();
         let object =
             json!({"kind": shown.kind, "apiVersion": shown.api_version, "metadata": metadata});
-        self.tell("BOOKMARK", &object).await
-    }
-
-    /// Waits for room for an event. A client that is gone, or whose user keeps all of it for too long,
-    /// gets none.
-    async fn make_room(&self, bytes: usize) -> Result<(), Gone> {
-        let end = Instant::now() + limits::WATCH_ROOM;
-        loop {
-            if let Some(permit) = self.room.take(&self.user, bytes) {
-                *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
-                return Ok(());
-            }
-            tokio::select! {
-                () = self.events.closed() => return Err(Gone),
-                () = tokio::time::sleep(ROOM_PAUSE) => {}
-            }
-            if Instant::now() > end {
-                tracing::debug!(user = self.user, "a watch reads too slowly");
-                return Err(Gone);
-            }
-        }
-    }
-
-    async fn send(&self, bytes: Bytes) -> Result<(), Gone> {
-        let queued = Queued {
-            bytes,
-            _room: self.held_room(),
-        };
-        self.events.send(queued).await.map_err(|_| Gone)
-    }
-
-    fn held_room(&self) -> Option<Permit> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.take()
+        self.event("BOOKMARK", &object)
     }
 }

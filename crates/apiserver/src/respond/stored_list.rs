@@ -33,7 +33,8 @@ pub(crate) struct StoredList {
 enum Form {
     Objects,
     Metadata,
-    Rows(Tables),
+    /// Of a table, which shows the ages of one moment.
+    Rows(table::Options<'static>),
 }
 
 impl StoredList {
@@ -63,7 +64,7 @@ impl StoredList {
 
     /// A table instead of the list.
     pub(super) fn into_table(mut self, tables: Tables) -> Self {
-        self.form = Form::Rows(tables);
+        self.form = Form::Rows(tables.options());
         self
     }
 
@@ -91,9 +92,8 @@ impl StoredList {
                 api_version: "meta.k8s.io/v1",
                 kind: "PartialObjectMetadataList",
             },
-            Form::Rows(tables) => {
-                let head =
-                    table::head(self.resource.table_kind(), &self.metadata, tables.options());
+            Form::Rows(options) => {
+                let head = table::head(self.resource.table_kind(), &self.metadata, options);
                 text.push_str(&head);
                 return;
             }
@@ -124,17 +124,35 @@ impl StoredList {
         match self.form {
             Form::Objects => encoding::render(text, entry, None),
             Form::Metadata => render_partial(text, entry, None, "v1"),
-            Form::Rows(tables) => self.write_row(text, entry, tables),
+            Form::Rows(options) => self.write_row(text, entry, options),
         }
     }
 
-    fn write_row(&self, text: &mut String, entry: &Entry, tables: Tables) -> Outcome<()> {
+    fn write_row(
+        &self,
+        text: &mut String,
+        entry: &Entry,
+        options: table::Options<'_>,
+    ) -> Outcome<()> {
         let Some(row) = self.resource.shape.row() else {
             return Err(internal("the resource has no columns"));
         };
-        let options = tables.options();
-        let (object, metadata) = encoding::parse_printed(entry, row.rules.printed())?;
-        text.push_str(&table::cells(row, &object, options.now));
+        let before = text.len();
+        text.push_str("{\"cells\":");
+        let found = row
+            .rules
+            .cells()
+            .map(|cells| encoding::render_cells(text, &entry.value, cells, options.now));
+        let metadata = match found {
+            Some(Ok(metadata)) => Some(metadata),
+            // Rows of other kinds need the object.
+            _ => {
+                text.truncate(before);
+                let object = encoding::parse_shown(entry)?;
+                text.push_str(&table::cells(row, &object, options.now));
+                None
+            }
+        };
         text.push_str(",\"object\":");
         match options.include {
             Include::Metadata => render_partial(text, entry, metadata, options.version)?,

@@ -133,5 +133,5 @@ fn reads_allocate_no_more_than_they_did() {
     Work::Get.allocates(105);
     Work::List.allocates(135);
     Work::Select.allocates(165);
-    Work::Table.allocates(2000);
+    Work::Table.allocates(480);
 }

@@ -53,7 +53,8 @@ fn two(first: (i64, &str), second: (i64, &str)) -> String {
 }
 
 /// The age of a timestamp; `<unknown>` if it is invalid.
-pub(crate) fn since(text: &str, now: Time) -> String {
+#[must_use]
+pub fn since(text: &str, now: Time) -> String {
     match Time::parse(text) {
         Ok(time) if !time.is_zero() => {
             human_duration(now.unix_seconds().saturating_sub(time.unix_seconds()))

@@ -67,7 +67,12 @@ pub(crate) fn items<'v>(object: &'v Value, pointer: &str) -> &'v [Value] {
 
 /// The number of elements or fields of a collection.
 pub(crate) fn count(object: &Value, pointer: &str) -> usize {
-    match at(object, pointer) {
+    entries(at(object, pointer))
+}
+
+/// The number of entries of a list or a map.
+pub(crate) fn entries(value: Option<&Value>) -> usize {
+    match value {
         Some(Value::Array(items)) => items.len(),
         Some(Value::Object(members)) => members.len(),
         _ => 0,

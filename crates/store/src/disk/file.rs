@@ -14,8 +14,7 @@ use tokio::time::Instant;
 
 use super::folder::Folder;
 use super::{OpenError, RestoreError, RestoreOptions};
-use crate::form::Forms;
-use crate::keys::{Keys, Stored};
+use crate::keys::{Keep, Keys};
 use crate::record::{self, Deadline, Summary};
 use crate::state::{State, Undo};
 use crate::{Entry, MemoryOptions, Revision, SnapshotEntry, SnapshotReader};
@@ -65,7 +64,7 @@ pub(super) struct DataFile {
 }
 
 /// Everything that was in the file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) state: State,
     /// The entries that end, and when.
@@ -296,7 +295,7 @@ fn upgrade(database: &Database, loaded: &Loaded) -> Result<(), redb::Error> {
 }
 
 fn load(database: &Database, path: &Path, options: &MemoryOptions) -> Result<Loaded, OpenError> {
-    let forms = Arc::new(Forms::new(options.alike));
+    let keep = Keep::new(options);
     let failed = |error: redb::Error| failed(path, error);
     let transaction = database
         .begin_read()
@@ -342,13 +341,13 @@ fn load(database: &Database, path: &Path, options: &MemoryOptions) -> Result<Loa
         if deadline != 0 {
             deadlines.insert(Arc::clone(&entry.key), deadline);
         }
-        keys.insert(Stored::new(entry, &forms));
+        keys.insert(keep.entry(entry));
     }
     if u64::try_from(keys.len()) != Ok(summary.entries) {
         let why = format!("{} of {} entries are there", keys.len(), summary.entries);
         return Err(damaged(path, &why));
     }
-    let mut state = State::new(summary.revision, keys, forms);
+    let mut state = State::new(summary.revision, keys, keep);
     if format >= HISTORY_SINCE {
         let changes = load_history(&transaction, path)?;
         state = state

@@ -22,8 +22,7 @@ use super::proto::{
     KeyValue, RangeRequest, WatchCall, WatchCreateRequest, WatchEvent, WatchProgressRequest,
     WatchRequest, WatchResponse,
 };
-use crate::form::Forms;
-use crate::keys::{Keys, Stored};
+use crate::keys::{self, Keep, Keys};
 use crate::published::Published;
 use crate::state::State;
 use crate::{Entry, Event, Layout, MemoryOptions, Revision, Unavailable};
@@ -78,14 +77,7 @@ impl Space {
 
 /// The first key after all those with a prefix; empty if there is none.
 pub(super) fn prefix_end(prefix: &[u8]) -> Bytes {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if let Some(next) = last.checked_add(1) {
-            end.push(next);
-            return end.into();
-        }
-    }
-    Bytes::from_static(b"\0")
+    keys::prefix_end(prefix).map_or(Bytes::from_static(b"\0"), Bytes::from)
 }
 
 pub(super) fn revision(number: i64) -> Revision {
@@ -153,8 +145,7 @@ impl Cache {
         space: &Arc<Space>,
         options: MemoryOptions,
     ) -> Self {
-        let forms = Arc::new(Forms::new(options.alike));
-        let state = State::new(revision, Keys::new(), forms);
+        let state = State::new(revision, Keys::new(), Keep::new(&options));
         Self::new(state, client, space, options)
     }
 
@@ -414,7 +405,7 @@ async fn read_all(
     space: &Space,
     options: &MemoryOptions,
 ) -> Result<State, CallError> {
-    let forms = Arc::new(Forms::new(options.alike));
+    let keep = Keep::new(options);
     'again: loop {
         let (mut key, range_end) = space.range();
         let mut keys = Keys::new();
@@ -438,11 +429,11 @@ async fn read_all(
             }
             let last = answer.kvs.last().map(|kv| kv.key.clone());
             for entry in answer.kvs.into_iter().filter_map(|kv| space.entry(kv)) {
-                keys.insert(Stored::new(entry, &forms));
+                keys.insert(keep.entry(entry));
             }
             match last {
                 Some(last) if answer.more => key = after(&last),
-                _ => return Ok(State::new(revision(at), keys, forms)),
+                _ => return Ok(State::new(revision(at), keys, keep)),
             }
         }
     }

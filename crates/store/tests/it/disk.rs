@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockgate_store::{
-    DiskStore, Entry, Event, List, MemoryOptions, MemoryStore, OpenError, ReadAt, ReadError,
+    Bloom, DiskStore, Entry, Event, List, MemoryOptions, MemoryStore, OpenError, ReadAt, ReadError,
     RestoreError, RestoreOptions, Revision, Snapshot, SnapshotReader, Store, contract,
 };
 use proptest::prelude::*;
@@ -42,6 +42,23 @@ async fn keeps_the_contract_on_one_thread() {
 async fn keeps_the_contract_on_many_threads() {
     let folders = Folders::new();
     contract::run_all(async || DiskStore::open(&folders.next()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn lists_by_bloom_filters() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || DiskStore::open_with(folder.path(), contract::bloom_options()).unwrap();
+    contract::lists_by_bloom_filters(open()).await;
+    // Filters are not on the disk: they are made again.
+    let store = open();
+    let mut bloom = Bloom::EMPTY;
+    bloom.insert(&&b"odd"[..]);
+    let list = List {
+        bloom,
+        ..List::all("/whole/")
+    };
+    let found = store.list(list).await.unwrap().entries.len();
+    assert!((30..33).contains(&found), "{found} of 60 are listed");
 }
 
 async fn everything(store: &impl Store) -> (Vec<Arc<Entry>>, Revision) {

@@ -4,10 +4,12 @@ mod disk;
 mod memory_cost;
 mod on_etcd;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockgate_store::{
-    Event, List, MemoryOptions, MemoryStore, ReadAt, ReadError, Revision, Store, contract,
+    Bloom, Entry, Event, List, MemoryOptions, MemoryStore, ReadAt, ReadError, Revision, Store,
+    contract,
 };
 
 #[tokio::test]
@@ -18,6 +20,22 @@ async fn memory_keeps_the_contract_on_one_thread() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn memory_keeps_the_contract_on_many_threads() {
     contract::run_all(async || MemoryStore::new()).await;
+}
+
+#[tokio::test]
+async fn memory_lists_by_bloom_filters() {
+    let store = MemoryStore::with_options(contract::bloom_options());
+    contract::lists_by_bloom_filters(store.clone()).await;
+    let mut bloom = Bloom::EMPTY;
+    bloom.insert(&&b"odd"[..]);
+    let list = List {
+        bloom,
+        ..List::all("/")
+    };
+    let page = store.list(list).await.unwrap();
+    let odd = |entry: &&Arc<Entry>| entry.value.starts_with(b"odd");
+    let others = page.entries.len() - page.entries.iter().filter(odd).count();
+    assert!(others <= 2, "{others} are read for nothing");
 }
 
 #[tokio::test(start_paused = true)]

@@ -56,6 +56,19 @@ async fn keeps_the_contract_on_many_threads() {
 }
 
 #[tokio::test]
+async fn lists_by_bloom_filters() {
+    let Some(cluster) = EtcdCluster::start(1) else {
+        return;
+    };
+    let options = EtcdOptions {
+        history: contract::bloom_options(),
+        ..options(cluster.servers(), "/registry")
+    };
+    let store = EtcdStore::open(options).await.unwrap();
+    contract::lists_by_bloom_filters(store).await;
+}
+
+#[tokio::test]
 async fn entries_expire_with_their_leases() {
     let Some(cluster) = EtcdCluster::start(1) else {
         return;

@@ -1,8 +1,8 @@
 //! ConfigMaps.
 
-use crate::cells::{Common, Row, count_cell, read};
+use crate::cells::Cell;
 use crate::checks::{check_config_key, invalid_each};
-use crate::kind::{Context, Kind, Printed, Resource, Written, namespaced};
+use crate::kind::{Context, Kind, Resource, Written, namespaced};
 use crate::object::{Object, flag, get};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_go::base64;
@@ -53,16 +53,8 @@ impl Kind for ConfigMap {
         "Name|Data|Age"
     }
 
-    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
-        let data = read::count(object, "/data") + read::count(object, "/binaryData");
-        Row::plain(common, [count_cell(data)])
-    }
-
-    fn printed(&self) -> Printed {
-        Printed::Only {
-            members: &[],
-            counted: &["data", "binaryData"],
-        }
+    fn cells(&self) -> Option<&'static [Cell]> {
+        Some(&[Cell::Name, Cell::Count(&["data", "binaryData"]), Cell::Age])
     }
 }
 

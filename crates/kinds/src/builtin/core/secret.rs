@@ -1,12 +1,10 @@
 //! Secrets.
 
 use crate::builtin::core::config_map::{MAX_DATA, bytes, sealed};
-use crate::cells::{Common, Row, cell, count_cell, read};
+use crate::cells::Cell;
 use crate::checks::{immutable, pem_types, required};
 use crate::kind::NAME;
-use crate::kind::{
-    Context, FieldSelector, Kind, NAMESPACE, Printed, Resource, Written, namespaced, select,
-};
+use crate::kind::{Context, FieldSelector, Kind, NAMESPACE, Resource, Written, namespaced, select};
 use crate::object::{Object, fill_text, get, open, text, with};
 use lockgate_api::document::Kind as JsonKind;
 use lockgate_api::document::json::parse;
@@ -77,21 +75,13 @@ impl Kind for Secret {
         "Name|Type|Data|Age"
     }
 
-    fn row(&self, object: &Value, common: &Common<'_>) -> Row {
-        Row::plain(
-            common,
-            [
-                cell(read::text(object, "/type")),
-                count_cell(read::count(object, "/data")),
-            ],
-        )
-    }
-
-    fn printed(&self) -> Printed {
-        Printed::Only {
-            members: &["type"],
-            counted: &["data"],
-        }
+    fn cells(&self) -> Option<&'static [Cell]> {
+        Some(&[
+            Cell::Name,
+            Cell::Text("type"),
+            Cell::Count(&["data"]),
+            Cell::Age,
+        ])
     }
 
     fn field_selectors(&self) -> Option<&'static [FieldSelector]> {
