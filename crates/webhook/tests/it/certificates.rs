@@ -45,9 +45,7 @@ async fn without_a_certificate_it_listens_and_is_not_ready() {
     let reply = get(probes, "/readyz").await;
     assert_eq!(reply.code, 503);
     assert!(
-        reply
-            .body
-            .contains("[-]certificate failed: no certificate"),
+        reply.body.contains("[-]certificate failed: no certificate"),
         "{}",
         reply.body
     );

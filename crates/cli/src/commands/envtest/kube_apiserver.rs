@@ -580,7 +580,10 @@ mod tests {
                 "--secure-port=0",
                 "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0",
             ),
-            ("--bind-address=here", "invalid value `here` for --bind-address"),
+            (
+                "--bind-address=here",
+                "invalid value `here` for --bind-address",
+            ),
             (
                 "--tls-cert-file=x",
                 "--tls-cert-file and --tls-private-key-file are required together",
@@ -589,7 +592,10 @@ mod tests {
                 "--service-cluster-ip-range=fd00::/112",
                 "invalid value `fd00::/112` for --service-cluster-ip-range",
             ),
-            ("--request-timeout=0s", "invalid value `0s` for --request-timeout"),
+            (
+                "--request-timeout=0s",
+                "invalid value `0s` for --request-timeout",
+            ),
             (
                 "--feature-gates=A",
                 "invalid argument `A` for --feature-gates: expected NAME=true or NAME=false",
