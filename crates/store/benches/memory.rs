@@ -3,15 +3,27 @@
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use lockgate_store::{List, MemoryStore, ReadAt, Store};
+use lockgate_store::{Bloom, List, MemoryOptions, MemoryStore, ReadAt, Store};
 
-fn filled(runtime: &tokio::runtime::Runtime, keys: usize) -> MemoryStore {
-    let store = MemoryStore::new();
+/// Bloom filters of the first digits of values.
+fn by_number() -> MemoryOptions {
+    MemoryOptions {
+        bloom: |value| {
+            let mut bloom = Bloom::EMPTY;
+            bloom.insert(&value.first());
+            bloom
+        },
+        ..MemoryOptions::default()
+    }
+}
+
+fn filled(runtime: &tokio::runtime::Runtime, options: MemoryOptions, keys: usize) -> MemoryStore {
+    let store = MemoryStore::with_options(options);
     runtime.block_on(async {
         for index in 0..keys {
             let key = format!("/registry/pods/default/pod-{index:06}");
             store
-                .create(&key, vec![b'x'; 1024].into(), None)
+                .create(&key, format!("{}{:1023}", index % 10, "").into(), None)
                 .await
                 .unwrap();
         }
@@ -23,7 +35,7 @@ fn memory(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    let store = filled(&runtime, 10_000);
+    let store = filled(&runtime, MemoryOptions::default(), 10_000);
     let mut group = criterion.benchmark_group("memory, 10000 keys");
     group.bench_function("create and delete", |bencher| {
         bencher.iter(|| {
@@ -43,6 +55,14 @@ fn memory(criterion: &mut Criterion) {
     group.bench_function("list 500 of them", |bencher| {
         let list = List {
             limit: Some(500),
+            ..List::all("/registry/pods/")
+        };
+        bencher.iter(|| runtime.block_on(store.list(list)).unwrap().entries.len());
+    });
+    group.bench_function("list a tenth of them by a Bloom filter", |bencher| {
+        let store = filled(&runtime, by_number(), 10_000);
+        let list = List {
+            bloom: (by_number().bloom)(b"7"),
             ..List::all("/registry/pods/")
         };
         bencher.iter(|| runtime.block_on(store.list(list)).unwrap().entries.len());

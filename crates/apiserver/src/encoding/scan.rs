@@ -158,6 +158,9 @@ fn nested(text: &[u8]) -> Result<usize, Unclear> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
     use super::*;
 
     fn all(text: &str) -> Result<Vec<(String, String)>, Unclear> {
@@ -168,6 +171,30 @@ mod tests {
             found.push((text(name), text(value)));
         }
         Ok(found)
+    }
+
+    fn document() -> impl Strategy<Value = Value> {
+        let text = r#"[a\\"{}\[\]:,é]{0,30}"#;
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<i32>().prop_map(Value::from),
+            text.prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 40, 5, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map(text, inner, 0..5)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_ends_where_it_ends(document in document(), rest in r#"[,}\]"]{1,9}"#) {
+            let text = document.to_string();
+            prop_assert_eq!(value(format!("{text}{rest}").as_bytes()), Ok(text.len()));
+        }
     }
 
     #[test]
