@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockgate_go::quote::quote;
 use lockgate_kinds::protobuf;
 use lockgate_store::{Entry, Event, ReadAt, ReadError, Revision, Watch};
 use serde_json::{Value, json};
@@ -17,12 +16,12 @@ use tokio::time::Instant;
 
 use crate::decode::selection::Selection;
 use crate::encoding;
-use crate::error::{Failure, Outcome, bad_request, expired, plain};
+use crate::error::{Failure, Outcome, expired, plain};
 use crate::http::body::{Body, Queued, Response};
 use crate::http::in_flight::{InFlight, Permit};
 use crate::http::limits;
 use crate::http::negotiate::{Encoding, View, Wanted};
-use crate::http::query::Query;
+use crate::http::query::{Query, int};
 use crate::persist::Storage;
 use crate::read::list;
 use crate::registry::Resource;
@@ -63,7 +62,8 @@ struct EventStream {
     /// The room of the event that is being made.
     held: Mutex<Option<Permit>>,
     bookmarks: bool,
-    metadata_only: bool,
+    /// The version of `meta.k8s.io` if only metadata is shown.
+    metadata_only: Option<&'static str>,
     encoding: Encoding,
     tables: Option<Tables>,
     /// True until the first event is sent.
@@ -79,17 +79,11 @@ pub(crate) async fn watch(
     (shown, room): (Shown, &InFlight),
 ) -> Outcome<Response> {
     let resource = &request.resource;
-    list::check_options(query)?;
     let selection = Selection::read(query, resource)?;
     let prefix = storage.prefix(resource, request.namespace());
     let seconds = match query.first("timeoutSeconds") {
-        None | Some("") => None,
-        Some(text) => Some(text.parse::<i64>().map_err(|_| {
-            bad_request(format!(
-                "strconv.ParseInt: parsing {}: invalid syntax",
-                quote(text)
-            ))
-        })?),
+        None => None,
+        Some(text) => int(text).ok(),
     };
     let seconds = seconds
         .and_then(|seconds| u64::try_from(seconds).ok())
@@ -142,7 +136,10 @@ pub(crate) async fn watch(
         user: request.user().username.clone(),
         held: Mutex::new(None),
         bookmarks,
-        metadata_only: shown.wanted.view == View::Metadata,
+        metadata_only: match shown.wanted.view {
+            View::Metadata(version) => Some(version),
+            View::Object | View::Table(_) => None,
+        },
         encoding: shown.wanted.encoding,
         tables: shown.tables,
         is_first: AtomicBool::new(true),
@@ -320,8 +317,8 @@ impl EventStream {
         line.push_str("{\"type\":\"");
         line.push_str(kind);
         line.push_str("\",\"object\":");
-        let rendered = if self.metadata_only {
-            respond::render_partial(&mut line, entry, None, "v1")
+        let rendered = if let Some(version) = self.metadata_only {
+            respond::render_partial(&mut line, entry, None, version)
         } else {
             encoding::render(&mut line, entry, Some(self.resource.type_meta()))
         };
@@ -348,8 +345,8 @@ impl EventStream {
                 &tables.of_object(&self.resource, object),
                 self.encoding,
             )
-        } else if self.metadata_only {
-            event(kind, &respond::partial(object), self.encoding)
+        } else if let Some(version) = self.metadata_only {
+            event(kind, &respond::partial(object, version), self.encoding)
         } else {
             event(kind, object, self.encoding)
         };
