@@ -262,3 +262,56 @@ async fn metadata_comes_in_the_version_that_is_asked_for() {
     assert_eq!(table["metadata"].get("continue"), None);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn jobs_that_are_deleted_leave_their_pods_with_a_warning() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+    let job = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": spec}}});
+    client.create(jobs, job).await;
+    for (path, options, count) in [
+        (
+            format!("{jobs}/j?dryRun=All"),
+            json!({"dryRun": ["All"]}),
+            1,
+        ),
+        (format!("{jobs}?dryRun=All"), json!({"dryRun": ["All"]}), 1),
+        (
+            format!("{jobs}/j?dryRun=All"),
+            json!({"dryRun": ["All"], "propagationPolicy": "Orphan"}),
+            0,
+        ),
+    ] {
+        let answer = client.delete_with(&path, &options).await;
+        assert_eq!(answer.code, 200, "{}", answer.text());
+        assert_eq!(answer.warnings().len(), count, "{path} {options}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn scales_that_are_read_need_replicas() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let mut version = open_version("v1", true);
+    version["subresources"] = json!({"scale": {"specReplicasPath": ".spec.count", "statusReplicasPath": ".status.count"}});
+    let made = client
+        .create(DEFINITIONS, definition(json!([version])))
+        .await;
+    assert_eq!(made["metadata"]["name"], "widgets.example.com");
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    for (name, spec, code) in [("a", json!({"count": 1}), 200), ("b", json!({}), 500)] {
+        let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec});
+        client.create(widgets, widget).await;
+        let answer = client.get(&format!("{widgets}/{name}/scale")).await;
+        assert_eq!(answer.code, code, "{}", answer.text());
+    }
+    let text = client.get(&format!("{widgets}/b/scale")).await.text();
+    assert!(
+        text.contains("the spec replicas field \\\".spec.count\\\" does not exist"),
+        "{text}"
+    );
+    server.stop().await;
+}
