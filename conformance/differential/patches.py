@@ -196,8 +196,14 @@ def main():
     print(comparison.summary())
 
 
+def touches_labels(patch):
+    """Whether a patch adds or removes the labels of an object or of its template."""
+    places = ("/metadata", "/metadata/labels", "/spec/template", "/spec/template/metadata", "/spec/template/metadata/labels")
+    return any(operation.get(member) in places for operation in json.loads(patch) for member in ("path", "from"))
+
+
 def explain(one, other, request):
-    """What gaps.toml has: definitions have no top level, targets of autoscalers, zeros with a sign."""
+    """What gaps.toml has: definitions have no top level, targets of autoscalers, zeros with a sign, labels of Jobs."""
     if not (isinstance(one[1], dict) and isinstance(other[1], dict) and one[1].get("audit") == other[1].get("audit")):
         return None
     theirs, ours = [one[0], one[1].get("answer"), one[2]], [other[0], other[1].get("answer"), other[2]]
@@ -215,6 +221,15 @@ def explain(one, other, request):
         if sent.get("kind") == "HorizontalPodAutoscaler" and '"remove", "path": "/spec/targetCPUUtilizationPercentage"' in patch and both[1]["spec"].pop("targetCPUUtilizationPercentage", 0) == 80:
             both[0]["spec"].pop("targetCPUUtilizationPercentage", None)
             return "targets of autoscalers" if both[0] == both[1] else None
+    if sent.get("kind") == "Job" and one[0] == other[0] == 201 and touches_labels(patch):
+        both = [copy.deepcopy(answer[1]) for answer in (theirs, ours)]
+        for label in ("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"):
+            for answer in both:
+                (answer["metadata"].get("labels") or {}).pop(label, None)
+        for answer in both:
+            if not answer["metadata"].get("labels"):
+                answer["metadata"].pop("labels", None)
+        return "labels of Jobs" if both[0] == both[1] else None
     if "Object 'Kind' is missing in" in json.dumps(theirs) and json.loads(re.sub(r"-0\b(?!\.)", "0", json.dumps(theirs))) == ours:
         return "zeros with a sign"
     return validation.explain(theirs, ours, request)

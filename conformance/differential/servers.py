@@ -118,7 +118,7 @@ def start(folder, enabled="", disabled="", kube=True, audit=None):
             "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={theirs.port}",
             f"--cert-dir={folder}/certs", f"--token-auth-file={tokens}", "--authorization-mode=RBAC",
             f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
-            "--service-account-issuer=https://kubernetes.default.svc", "--allow-privileged=true",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--allow-privileged=true",
             "--service-cluster-ip-range=10.96.0.0/12", "--endpoint-reconciler-type=none",
             "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
             "--enable-priority-and-fairness=false", *plugins, *audited(theirs.name)])
@@ -129,6 +129,8 @@ def start(folder, enabled="", disabled="", kube=True, audit=None):
 
 UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 RANDOM = re.compile(r"kube-api-access-[a-z0-9]{5}\b")
+# Types of custom resources have names that end in a reading of the clock.
+SELF_TYPE = re.compile(r"\bselfType\d+\b")
 # Revisions of the store, and a time of now.
 REVISION = re.compile(r"\d+")
 VERSION = re.compile(r'("resourceVersion\\*":\\*"|ResourceVersion in record \(|ResourceVersion in object meta: )\d+')
@@ -157,7 +159,8 @@ def normal(value, at=""):
             value = re.split(r"\n@@|: @@", value)[0].rstrip("\n")
         value = VERSION.sub(r"\1REVISION", value)
         value = TIME.sub(lambda found: "NOW" if is_now(found[0]) else found[0], value)
-        return UID.sub("UID", RANDOM.sub("kube-api-access-xxxxx", value))
+        value = RANDOM.sub("kube-api-access-xxxxx", SELF_TYPE.sub("selfType0", value))
+        return UID.sub("UID", value)
     return value
 
 

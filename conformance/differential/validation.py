@@ -254,13 +254,15 @@ def remove(server, path, name, kind):
 
 
 def explain(one, other, request):
-    """What gaps.toml has: empty overheads, node ports that stand twice, tokens with a blank."""
+    """What gaps.toml has: empty overheads, node ports that stand twice, tokens with a blank, addresses that are named."""
     told = [str((answer[1] or {}).get("message", "")) if isinstance(answer[1], dict) else "" for answer in (one, other)]
     sent = [value for value in parts(request[2]) if isinstance(value, dict)] + [{}]
     if "Pod Overhead set without corresponding RuntimeClass" in told[0] and any(part.get("overhead") == {} for part in sent):
         return "empty overhead"
     if sent[0].get("kind") == "Service" and one[0] == 500 and told[0].startswith("duplicate nodePort: {") and other[0] == 422 and "nodePort: Duplicate value" in told[1]:
         return "duplicate node ports"
+    if "failed to allocate IP" in told[0] and "is not in the valid range" in told[0] and any(part.get("clusterIP") for part in sent):
+        return "addresses that are named"
     if sent[0].get("kind") == "TokenReview" and any(str(part.get("token", "")).startswith(" ") for part in sent) and '"username": "system:anonymous"' in json.dumps(one[1]) and "invalid bearer token" in json.dumps(other[1]):
         return "token with a blank"
     return None
@@ -281,7 +283,7 @@ def without_chance(answer, sent):
     if metadata.get("generateName") and not metadata.get("name") and isinstance(body, dict):
         made = (body.get("details") or {}).get("name") or (body.get("metadata") or {}).get("name")
         body = json.loads(json.dumps(body).replace(json.dumps(made)[1:-1], "generated")) if made else body
-    if isinstance(body, dict) and sent.get("kind") == "Service":
+    if isinstance(body, dict) and re.search(r"\bService\b", json.dumps(body)):
         body = json.loads(re.sub(r"\b10\.(9[6-9]|10\d|11[01])\.\d+\.\d+\b", "ADDRESS", json.dumps(body)))
     if isinstance(body, dict) and body.get("kind") in ("FlowSchema", "PriorityLevelConfiguration", "APIService", "CustomResourceDefinition"):
         if body["kind"] != "CustomResourceDefinition":

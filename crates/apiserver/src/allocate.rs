@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_store::{Store, WriteError};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::config::ServiceRange;
+use crate::error::{Failure, Outcome, internal, invalid};
+use crate::metadata;
 use crate::registry::Resource;
 
 /// Ports of nodes are from 30000 to 32767.
@@ -200,29 +203,62 @@ impl Addresses {
         }
     }
 
-    /// Allocates the cluster IP and the node ports of a service that names none.
+    /// Allocates the cluster IP and the node ports of a service that names none, and the node ports that it
+    /// names. `old` is the service that is changed.
     ///
     /// Allocations are released when dropped before the service is stored.
     pub(crate) fn allocate(
         &self,
         resource: &Resource,
         object: &mut Value,
+        old: Option<&Value>,
         purpose: Purpose,
-    ) -> Option<Allocation> {
+    ) -> Outcome<Option<Allocation>> {
         if !resource.is("", "services") {
-            return None;
+            return Ok(None);
         }
-        let mut held = Held::default();
-        self.allocate_for(object, &mut held, purpose);
-        Some(Allocation {
+        let mut allocation = Allocation {
             addresses: self.clone(),
-            held,
-        })
+            held: Held::default(),
+        };
+        let allocated = self.allocate_for(object, old, &mut allocation.held, purpose);
+        allocated.map_err(|refused| refused.into_failure(object))?;
+        Ok(Some(allocation))
     }
 
-    fn allocate_for(&self, object: &mut Value, held: &mut Held, purpose: Purpose) {
+    /// Takes a port that a service names. A dry run looks whether it is free, and not into which range it falls.
+    ///
+    /// UPSTREAM: kubernetes pkg/registry/core/service/portallocator (Allocate)
+    fn take(
+        &self,
+        port: i64,
+        seen: &mut BTreeSet<i64>,
+        held: Option<&mut Held>,
+    ) -> Result<(), &'static str> {
+        let is_dry_run = held.is_none();
+        if !is_dry_run && !PORTS.contains(&port) {
+            return Err(NOT_IN_RANGE);
+        }
+        let mut taken = self.lock();
+        if taken.ports.contains(&port) || !seen.insert(port) {
+            return Err("provided port is already allocated");
+        }
+        if let Some(held) = held {
+            taken.ports.insert(port);
+            held.ports.insert(port);
+        }
+        Ok(())
+    }
+
+    fn allocate_for(
+        &self,
+        object: &mut Value,
+        old: Option<&Value>,
+        held: &mut Held,
+        purpose: Purpose,
+    ) -> Result<(), Refused> {
         let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
-            return;
+            return Ok(());
         };
         let kind = spec
             .get("type")
@@ -230,7 +266,7 @@ impl Addresses {
             .unwrap_or("ClusterIP")
             .to_owned();
         if kind == "ExternalName" {
-            return;
+            return Ok(());
         }
         let address = match spec.get("clusterIP").and_then(Value::as_str) {
             None | Some("") => match self.address(purpose.is_shared) {
@@ -238,7 +274,7 @@ impl Addresses {
                     held.addresses.insert(address.into());
                     address.to_string()
                 }
-                None => return,
+                None => return Ok(()),
             },
             Some(address) => address.to_owned(),
         };
@@ -260,7 +296,7 @@ impl Addresses {
         }
         // UPSTREAM: kubernetes pkg/registry/core/service/portallocator/operation.go
         let mut dry = 32_768;
-        let mut next_port = || {
+        let mut next_port = |held: &mut Held| {
             if purpose.is_dry_run {
                 dry += 1;
                 return Some(dry);
@@ -269,37 +305,127 @@ impl Addresses {
             held.ports.insert(port);
             Some(port)
         };
-        let local = spec.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local");
+        // The ports that the service names; those of a dry run are not held.
+        let mut seen = BTreeSet::new();
+        let is_balancer = kind == "LoadBalancer";
         let wants_ports = spec
             .get("allocateLoadBalancerNodePorts")
             .and_then(Value::as_bool);
-        if kind == "NodePort" || (kind == "LoadBalancer" && wants_ports != Some(false)) {
+        let wants_ports = kind == "NodePort" || wants_ports != Some(false);
+        if kind == "NodePort" || is_balancer {
+            let before = old.map(Held::of).unwrap_or_default();
+            let named = named_ports(spec.get("ports"));
             // Protocols of a new service share the port of a node.
             let mut known: BTreeMap<i64, i64> = BTreeMap::new();
             let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
-            for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
-                let number = |key: &str| port.get(key).and_then(Value::as_i64).unwrap_or_default();
-                let (own, mut node) = (number("port"), number("nodePort"));
-                if node == 0 {
-                    let shared = known.get(&own).copied().filter(|_| purpose.is_new);
-                    let Some(found) = shared.or_else(&mut next_port) else {
-                        continue;
-                    };
-                    node = found;
-                    port.insert(String::from("nodePort"), node.into());
+            let ports = ports.into_iter().flatten().enumerate();
+            for (index, port) in ports {
+                let Some(port) = port.as_object_mut() else {
+                    continue;
+                };
+                let (own, node) = (number(port, "port"), number(port, "nodePort"));
+                if node == 0 && !wants_ports {
+                    continue;
                 }
-                known.entry(own).or_insert(node);
+                let shared = known.get(&own).copied().filter(|_| purpose.is_new);
+                let asked = match (node, shared) {
+                    // The first of a port takes what any of them names.
+                    (_, None) if purpose.is_new => named.get(&own).copied().unwrap_or_default(),
+                    (0, Some(shared)) => {
+                        port.insert(String::from("nodePort"), shared.into());
+                        continue;
+                    }
+                    (node, _) => node,
+                };
+                let is_old =
+                    !purpose.is_new && (before.ports.contains(&asked) || seen.contains(&asked));
+                let taken = match asked {
+                    0 => next_port(held),
+                    asked if is_old || shared == Some(asked) => Some(asked),
+                    asked => {
+                        let refused = |why| Refused::Port(index, asked, why);
+                        let held = (!purpose.is_dry_run).then_some(&mut *held);
+                        self.take(asked, &mut seen, held).map_err(refused)?;
+                        Some(asked)
+                    }
+                };
+                let Some(taken) = taken else {
+                    continue;
+                };
+                if node == 0 || node != taken {
+                    port.insert(String::from("nodePort"), taken.into());
+                }
+                known.entry(own).or_insert(taken);
             }
         }
-        let checked = spec.get("healthCheckNodePort").and_then(Value::as_i64);
-        if kind == "LoadBalancer"
-            && local
-            && checked.unwrap_or_default() == 0
-            && let Some(number) = next_port()
-        {
-            spec.insert(String::from("healthCheckNodePort"), number.into());
+        let needed = old.and_then(|old| old.get("spec")?.as_object());
+        if needs_health_check(spec) && !needed.is_some_and(needs_health_check) {
+            match number(spec, "healthCheckNodePort") {
+                0 => {
+                    if let Some(port) = next_port(held) {
+                        spec.insert(String::from("healthCheckNodePort"), port.into());
+                    }
+                }
+                asked => {
+                    let held = (!purpose.is_dry_run).then_some(held);
+                    let taken = self.take(asked, &mut seen, held);
+                    taken.map_err(|why| Refused::HealthCheck(asked, why))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+const NOT_IN_RANGE: &str =
+    "provided port is not in the valid range. The range of valid ports is 30000-32767";
+
+/// A port that a service names and cannot have: its index and number, and why.
+#[derive(Debug)]
+enum Refused {
+    Port(usize, i64, &'static str),
+    HealthCheck(i64, &'static str),
+}
+
+impl Refused {
+    fn into_failure(self, service: &Value) -> Failure {
+        match self {
+            Self::Port(index, port, why) => {
+                let spec = Path::root("spec");
+                let (ports, name) = (spec.child("ports"), metadata::text(service, "name"));
+                let item = ports.index(index);
+                let path = item.child("nodePort");
+                let error = FieldError::invalid(&path, Shown::Integer(port), why.to_owned());
+                invalid("Service", "", name, &[error])
+            }
+            Self::HealthCheck(port, why) => internal(&format!(
+                "failed to allocate requested HealthCheck NodePort {port}: {why}"
+            )),
         }
     }
+}
+
+fn number(members: &Map<String, Value>, key: &str) -> i64 {
+    let member = members.get(key).and_then(Value::as_i64);
+    member.unwrap_or_default()
+}
+
+/// The first node port that is named for each port.
+fn named_ports(ports: Option<&Value>) -> BTreeMap<i64, i64> {
+    let ports = ports.and_then(Value::as_array).into_iter().flatten();
+    let mut named = BTreeMap::new();
+    for port in ports.filter_map(Value::as_object) {
+        let node = number(port, "nodePort");
+        if node != 0 {
+            named.entry(number(port, "port")).or_insert(node);
+        }
+    }
+    named
+}
+
+fn needs_health_check(spec: &Map<String, Value>) -> bool {
+    let says = |key: &str, wanted: &str| spec.get(key).is_some_and(|value| value == wanted);
+    says("type", "LoadBalancer") && says("externalTrafficPolicy", "Local")
 }
 
 /// A number that other servers do not choose.
@@ -348,7 +474,9 @@ mod tests {
         let make = || {
             let mut held = Held::default();
             let mut service = json!({"spec": {"type": "NodePort", "ports": [{"port": 1}]}});
-            addresses.allocate_for(&mut service, &mut held, Purpose::default());
+            addresses
+                .allocate_for(&mut service, None, &mut held, Purpose::default())
+                .unwrap();
             let allocation = Allocation {
                 addresses: addresses.clone(),
                 held,

@@ -202,7 +202,7 @@ async fn missing_objects(
         metadata::fill(object);
         writer
             .addresses
-            .allocate(resource, object, Purpose::default());
+            .allocate(resource, object, None, Purpose::default())?;
         strategy::prepare_create(resource, object, &UserInfo::default(), writer.gates);
         strategy::canonicalize(resource, object);
         if plural == suggested::SCHEMAS {

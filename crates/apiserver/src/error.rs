@@ -4,6 +4,7 @@
 
 use lockgate_admission::decision::Denial;
 use lockgate_api::field::{FieldError, Path, Shown};
+use lockgate_api::meta::names::check_path_segment;
 use lockgate_api::meta::status::{Status, StatusCause, StatusDetails};
 use lockgate_go::quote::quote;
 use lockgate_store::{ReadError, Unavailable};
@@ -89,6 +90,24 @@ fn details(group: &str, kind: &str, name: &str) -> StatusDetails {
 /// 400.
 pub(crate) fn bad_request(message: impl Into<String>) -> Failure {
     Status::bad_request(message).into()
+}
+
+/// Checks a name by which an object is looked up.
+///
+/// UPSTREAM: apiserver pkg/registry/generic/registry/store.go (NamespaceKeyFunc, NoNamespaceKeyFunc)
+pub(crate) fn check_key(name: &str) -> Outcome<()> {
+    if name.is_empty() {
+        return Err(bad_request("Name parameter required."));
+    }
+    let messages = check_path_segment(name);
+    if messages.is_empty() {
+        return Ok(());
+    }
+    let why = messages.join(";");
+    Err(bad_request(format!(
+        "Name parameter invalid: {}: {why}",
+        quote(name)
+    )))
 }
 
 /// 500 with its cause told.
@@ -218,6 +237,19 @@ pub(crate) fn no_such_resource() -> Failure {
         404,
         "NotFound",
         String::from("the server could not find the requested resource"),
+        Some(StatusDetails::default()),
+    )
+}
+
+/// 406 of the routes of built-in resources.
+pub(crate) fn unrouted_representation(available: &[&str]) -> Failure {
+    failure(
+        406,
+        "NotAcceptable",
+        format!(
+            "406: Not Acceptable\n\nAvailable representations: {}",
+            available.join(", ")
+        ),
         Some(StatusDetails::default()),
     )
 }

@@ -112,7 +112,15 @@ pub(crate) fn drop_invalid(object: &mut Value) -> Result<(), NoMetadata> {
             value.is_null() || items.is_some_and(|all| all.iter().all(Value::is_string))
         }
         "ownerReferences" => value.is_null() || drop_invalid_references(value),
-        "managedFields" => value.is_null() || are_entries(value),
+        "managedFields" => {
+            // Read as a type, an element that is null is an entry that says nothing.
+            for entry in value.as_array_mut().into_iter().flatten() {
+                if entry.is_null() {
+                    *entry = json!({});
+                }
+            }
+            value.is_null() || are_entries(value)
+        }
         _ => true,
     });
     Ok(())
@@ -123,12 +131,6 @@ pub(crate) fn drop_invalid(object: &mut Value) -> Result<(), NoMetadata> {
 pub(crate) fn has_readable_managed_fields(object: &Value) -> bool {
     let list = of(object).and_then(|metadata| metadata.get("managedFields"));
     list.is_none_or(|list| list.is_null() || are_entries(list))
-}
-
-/// True if the list of managed fields is there, and empty.
-pub(crate) fn has_empty_managed_fields(object: &Value) -> bool {
-    let list = of(object).and_then(|metadata| metadata.get("managedFields"));
-    list.and_then(Value::as_array).is_some_and(Vec::is_empty)
 }
 
 /// True for a list of objects whose members are of the types that entries have.

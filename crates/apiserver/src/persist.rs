@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 
 use crate::conversion::Converter;
 use crate::encoding;
-use crate::error::{Failure, Outcome, internal, plain, read_failed};
+use crate::error::{Failure, Outcome, check_key, internal, plain, read_failed};
 use crate::http::limits;
 use crate::in_order::InOrder;
 use crate::registry::{Resource, Snapshot};
@@ -214,6 +214,7 @@ impl Storage {
 
     /// The newest state of an object.
     pub(crate) async fn get(&self, path: ObjectPath<'_>) -> Outcome<Value> {
+        check_key(path.name)?;
         let key = self.key(path.resource, path.namespace, path.name);
         let entry = self.entry(&key).await?;
         let entry = entry.ok_or_else(|| path.resource.not_found(path.name))?;

@@ -51,7 +51,7 @@ use crate::http::body::{Body, Response};
 use crate::http::in_flight::{InFlight, Permit, TREE};
 use crate::http::limits;
 use crate::http::listen::Peer;
-use crate::http::negotiate::{self, Encoding, Offer, Wanted};
+use crate::http::negotiate::{self, Encoding, Offer};
 use crate::http::query::{Query, unescape};
 use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::metrics::{Labels, Requests, Served};
@@ -281,12 +281,7 @@ impl Received {
         connection: (&mut Incoming, &mut Option<OnUpgrade>),
         event: &mut Event,
     ) -> Response {
-        let offer = Offer {
-            accepted: &negotiate::ACCEPTED,
-            tables: true,
-        };
-        let encoding = negotiate::wanted(&self.head.headers, &self.query, offer)
-            .map_or(Wanted::PLAIN.encoding, |wanted| wanted.encoding);
+        let encoding = negotiate::of_failure(&self.head.headers, &self.query);
         if let RequestInfo::Resource(target) | RequestInfo::Unrouted(target) = &info {
             event.target(target, &target.asked_name(&self.query));
         }
@@ -303,7 +298,7 @@ impl Received {
         }
         let user = match self.identify(&info, event).await {
             Ok(user) => user,
-            Err(failure) => return self.fail(&failure, encoding, event),
+            Err(failure) => return self.refuse(&failure, encoding, event),
         };
         let arrived = Instant::now();
         let entered = match &self.pipeline.flow_control {
@@ -415,7 +410,7 @@ impl Received {
         let (target, is_routed) = match info {
             RequestInfo::NonResource { path, segments } => {
                 if let Err(failure) = self.authorize_path(&user, &path, event) {
-                    return self.fail(&failure, encoding, event);
+                    return self.refuse(&failure, encoding, event);
                 }
                 if let Some(remote) = self.remote_document(&segments) {
                     let connection = (incoming, upgrade);
@@ -437,7 +432,7 @@ impl Received {
         };
         let authorized = match self.authorize(target, user, event) {
             Ok(authorized) => authorized,
-            Err(failure) => return self.fail(&failure, encoding, event),
+            Err(failure) => return self.refuse(&failure, encoding, event),
         };
         let target = authorized.target();
         let aggregator = &self.pipeline.aggregator;
@@ -448,6 +443,9 @@ impl Received {
             let user = authorized.user();
             let forward = self.forward(&remote, user, connection, lasts, encoding, event);
             return Box::pin(forward).await;
+        }
+        if !is_routed && self.head.uri.path().starts_with("//") {
+            return respond::page_not_found();
         }
         if !is_routed {
             return self.fail(&no_such_resource(), encoding, event);
@@ -590,6 +588,12 @@ impl Received {
         respond::failed(failure, encoding)
     }
 
+    /// The response to what may not be asked.
+    fn refuse(&self, failure: &Failure, encoding: Encoding, event: &mut Event) -> Response {
+        event.respond_status(failure);
+        respond::refused(failure, encoding)
+    }
+
     /// Stages 2 and, for impersonation, 3.
     async fn identify(&self, info: &RequestInfo, event: &mut Event) -> Outcome<UserInfo> {
         let pipeline = &self.pipeline;
@@ -680,8 +684,8 @@ impl Received {
         incoming: &mut Incoming,
         event: &mut Event,
     ) -> Outcome<Response> {
-        if let Some(warning) = &request.resource.warning {
-            request.notes.warn(warning);
+        if request.resource.is_custom() {
+            request.warn_of_deprecation();
         }
         let verb = request.target().verb;
         let part = request.resource.subresource(request.subresource());
@@ -711,18 +715,6 @@ impl Received {
         event: &mut Event,
     ) -> Outcome<Response> {
         let resource = &request.resource;
-        // UPSTREAM: the routes of built-in resources are registered by method, those of custom resources are not.
-        if self.head.method == Method::HEAD && !resource.is_custom() {
-            return Err(method_not_allowed());
-        }
-        let part = resource.subresource(request.subresource());
-        let verbs = part.map_or(&resource.names.verbs, |part| &part.verbs);
-        let offer = Offer {
-            accepted: resource.shape.accepted(),
-            tables: verbs.iter().any(|verb| verb != "create"),
-        };
-        let wanted = negotiate::wanted(&self.head.headers, &self.query, offer)?;
-        let tables = Tables::wanted(wanted, &self.query)?;
         if resource.is_custom() {
             let target = request.target();
             if is_elsewhere(target, resource) {
@@ -731,6 +723,10 @@ impl Received {
             check_custom(target, resource)?;
         } else {
             check_scope(request.target(), resource)?;
+            // UPSTREAM: the routes of built-in resources are registered by method, those of custom ones are not.
+            if self.head.method == Method::HEAD {
+                return Err(method_not_allowed());
+            }
         }
         let verb = request.target().verb;
         let (part, verbs) = if request.subresource().is_empty() {
@@ -742,18 +738,43 @@ impl Received {
                     false => no_such_resource(),
                 });
             };
-            if connect::is_connection(part) {
-                let reply = Box::pin(self.connect(request, part)).await?;
-                return reply.into_response(wanted);
-            }
             (Some(part), &part.verbs)
         };
-        if !verbs.iter().any(|known| known == verb.name()) {
+        let connects = part.is_some_and(connect::is_connection);
+        if !connects && !verbs.iter().any(|known| known == verb.name()) {
             return Err(method_not_allowed());
         }
+        if !resource.is_custom() && !connects {
+            let is_list = matches!(verb, Verb::List | Verb::Watch) && part.is_none();
+            if verb == Verb::Patch {
+                negotiate::patch_type(&self.head.headers, false)?;
+            }
+            negotiate::check_route(&self.head.headers, is_list)?;
+        }
+        if !resource.is_custom() {
+            // UPSTREAM: apiserver pkg/endpoints/installer.go: the handlers of routes warn.
+            request.warn_of_deprecation();
+        }
+        let offer = Offer {
+            accepted: resource.shape.accepted(),
+            tables: verbs.iter().any(|verb| verb != "create")
+                && !part.is_some_and(|part| has_no_table(resource, part)),
+        };
+        let wanted = negotiate::wanted(&self.head.headers, &self.query, offer)?;
+        if let Some(part) = part.filter(|_| connects) {
+            let reply = Box::pin(self.connect(request, part)).await?;
+            return reply.into_response(wanted);
+        }
+        // What is read is told first, and then how it cannot be shown.
+        let tables = Tables::wanted(wanted, &self.query);
+        let tables = match verb {
+            Verb::Get | Verb::List => tables,
+            _ => Ok(tables?),
+        };
         let Pipeline { writer, tasks, .. } = self.pipeline.as_ref();
         let storage = &writer.storage;
         if verb == Verb::Watch && part.is_none() {
+            let tables = tables?;
             let shown = Shown { wanted, tables };
             let watch = watch::watch(storage, tasks, request, &self.query, shown);
             return Box::pin(watch).await;
@@ -772,7 +793,7 @@ impl Received {
                 Box::pin(get::get_part(storage, request, part, &self.query)).await?
             }
             (Verb::List | Verb::Watch, _) => {
-                let found = Box::pin(list::find(storage, request, &self.query)).await?;
+                let found = Box::pin(list::find(storage, request, &self.query, false)).await?;
                 let is_streamed = wanted.is_compact() && resource.is_shown_as_stored();
                 if !is_streamed {
                     room = self.room(request, found.bytes())?;
@@ -796,7 +817,7 @@ impl Received {
         };
         let mut response = heavy::run(size, || {
             event.respond(&reply);
-            let reply = match tables {
+            let reply = match tables? {
                 Some(tables) => reply.into_table(resource, tables)?,
                 None => reply,
             };
@@ -853,11 +874,9 @@ impl Received {
             Write::Update(body) => Box::pin(update::update(writer, request, body)).await,
             Write::Patch(body) => Box::pin(patch::patch(writer, request, body)).await,
             Write::Delete(options) => Box::pin(delete::delete(writer, request, options)).await,
-            Write::DeleteCollection { options, selection } => {
-                Box::pin(delete::delete_collection(
-                    writer, request, &options, &selection,
-                ))
-                .await
+            Write::DeleteCollection(options) => {
+                let query = &self.query;
+                Box::pin(delete::delete_collection(writer, request, &options, query)).await
             }
             Write::Scale(body) => Box::pin(scale::set(writer, request, body)).await,
             Write::Evict(body) => Box::pin(evict::evict(writer, request, body)).await,
@@ -912,9 +931,30 @@ fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
     }
     if namespaced && target.namespace.is_empty() && !matches!(target.verb, Verb::List | Verb::Watch)
     {
-        return Err(method_not_allowed());
+        // Across all namespaces there is the collection, and nothing in it.
+        return Err(match target.name.is_empty() {
+            true => method_not_allowed(),
+            false => no_such_resource(),
+        });
     }
     Ok(())
+}
+
+/// Returns true if a subresource shows objects and never as a table.
+///
+/// UPSTREAM: the storages of these have no ConvertToTable.
+fn has_no_table(resource: &Resource, part: &Subresource) -> bool {
+    match part.name.as_str() {
+        "approval" | "ephemeralcontainers" | "finalize" | "resize" => true,
+        "status" => [
+            ("apiregistration.k8s.io", "apiservices"),
+            ("apiextensions.k8s.io", "customresourcedefinitions"),
+            ("resource.k8s.io", "resourceclaims"),
+        ]
+        .iter()
+        .any(|(group, plural)| resource.is(group, plural)),
+        _ => false,
+    }
 }
 
 /// Returns true if the group is one of the server itself.

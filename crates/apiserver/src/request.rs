@@ -45,6 +45,13 @@ pub(crate) fn api_server() -> UserInfo {
 }
 
 impl Request {
+    /// Warns the client if the kind is deprecated.
+    pub(crate) fn warn_of_deprecation(&self) {
+        if let Some(warning) = &self.resource.warning {
+            self.notes.warn(warning);
+        }
+    }
+
     pub(crate) fn new(authorized: Authorized, resource: Arc<Resource>) -> Self {
         Self {
             resource,

@@ -122,7 +122,7 @@ impl Reply {
         };
         let kind = object.get("kind").and_then(Value::as_str);
         self.payload = Payload::Object(if is_list {
-            let metadata = object.get("metadata").cloned().unwrap_or_default();
+            let metadata = list_metadata(&object);
             let items = object.get("items").and_then(Value::as_array);
             tables.render(resource.table_kind(), metadata, items.into_iter().flatten())
         } else if kind == Some(resource.kind()) {
@@ -140,7 +140,7 @@ impl Reply {
         let text = match (self.payload, wanted.view) {
             (Payload::Stored(list), view) => {
                 let list = match view {
-                    View::Metadata => list.of_metadata(),
+                    View::Metadata(version) => list.of_metadata(version),
                     View::Object | View::Table(_) => list,
                 };
                 let as_is = wanted.encoding == Encoding::Json { pretty: false };
@@ -152,9 +152,15 @@ impl Reply {
             // The table was built before; everything else has no rows.
             (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
             (Payload::Object(object), View::Object | View::Table(_)) => object_text(&object),
-            (Payload::Object(object), View::Metadata) => object_text(&partial(&object)),
-            (Payload::Text(text), View::Metadata) => object_text(&partial(&parse(&text)?)),
-            (Payload::List(text), View::Metadata) => object_text(&partial_list(&parse(&text)?)),
+            (Payload::Object(object), View::Metadata(version)) => {
+                object_text(&partial(&object, version))
+            }
+            (Payload::Text(text), View::Metadata(version)) => {
+                object_text(&partial(&parse(&text)?, version))
+            }
+            (Payload::List(text), View::Metadata(version)) => {
+                object_text(&partial_list(&parse(&text)?, version))
+            }
             (Payload::Plain(text), _) => return Ok(plain_text(self.code, text)),
         };
         encoded(self.code, text, wanted.encoding)
@@ -232,25 +238,41 @@ fn parse(text: &str) -> Outcome<Value> {
 }
 
 /// The metadata of an object, as an object of its own.
-pub(crate) fn partial(object: &Value) -> Value {
+pub(crate) fn partial(object: &Value, version: &str) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": format!("meta.k8s.io/{version}"),
         "metadata": object.get("metadata"),
     })
 }
 
-fn partial_list(list: &Value) -> Value {
+/// The metadata of a list as that of another one: only lists of custom resources say that there is no more.
+fn list_metadata(list: &Value) -> Value {
+    let mut metadata = list.get("metadata").cloned().unwrap_or_default();
+    if let Some(members) = metadata.as_object_mut()
+        && members.get("continue").is_some_and(|token| token == "")
+    {
+        members.remove("continue");
+    }
+    metadata
+}
+
+fn partial_list(list: &Value, version: &str) -> Value {
     let items = list
         .get("items")
         .and_then(Value::as_array)
         .into_iter()
         .flatten();
+    let items: Vec<Value> = items.map(|item| partial(item, version)).collect();
+    // None are no list, as those of built-in kinds.
     json!({
         "kind": "PartialObjectMetadataList",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": list.get("metadata"),
-        "items": items.map(partial).collect::<Vec<_>>(),
+        "apiVersion": format!("meta.k8s.io/{version}"),
+        "metadata": list_metadata(list),
+        "items": match items.is_empty() {
+            true => Value::Null,
+            false => items.into(),
+        },
     })
 }
 
@@ -352,6 +374,19 @@ pub(crate) fn too_many_requests(retry_after_seconds: u32) -> Response {
     response
 }
 
+/// A failure of authorization, which no browser is to take for a page.
+///
+/// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/errors.go (Forbidden)
+pub(crate) fn refused(failure: &Failure, encoding: Encoding) -> Response {
+    let mut response = failed(failure, encoding);
+    if failure.0.code == 403 {
+        let nosniff = HeaderValue::from_static("nosniff");
+        let headers = response.headers_mut();
+        headers.insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    }
+    response
+}
+
 /// A failure.
 pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
     let status = &failure.0;
@@ -399,7 +434,7 @@ mod tests {
     fn shows_metadata_alone() {
         let list = json!({"kind": "PodList", "metadata": {"resourceVersion": "3"}, "items": [{"metadata": {"name": "a"}, "spec": {}}]});
         assert_eq!(
-            partial_list(&list),
+            partial_list(&list, "v1"),
             json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                 "metadata": {"resourceVersion": "3"},

@@ -176,8 +176,8 @@ impl Quantity {
         }
     }
 
-    /// The amount in units of `10^-places`, rounded away from zero; zero or the nearest `i64` when it does
-    /// not fit one, as Go has it.
+    /// The amount in units of `10^-places`, rounded away from zero. What does not fit an `i64` is as Go has it: zero,
+    /// or what its lower bits say.
     ///
     /// ```
     /// use lockgate_go::quantity::Quantity;
@@ -193,7 +193,12 @@ impl Quantity {
         {
             return scale_up(value, scale.saturating_add(i32::from(places))).unwrap_or(0);
         }
-        self.decimal().in_units(places)
+        match &self.amount {
+            Amount::Int { value, scale } => {
+                divided_up(*value, scale.saturating_add(i32::from(places)))
+            }
+            Amount::Dec(decimal) => decimal.in_units(places),
+        }
     }
 
     /// `add(quantity)`
@@ -301,6 +306,15 @@ impl std::fmt::Display for Quantity {
             Some(text) => f.write_str(text),
             None => f.write_str(&self.canonical()),
         }
+    }
+}
+
+/// `value * 10^scale` for a scale that is not positive, rounded away from zero.
+fn divided_up(value: i64, scale: i32) -> i64 {
+    match 10_i64.checked_pow(scale.unsigned_abs()) {
+        Some(unit) if value % unit == 0 => value / unit,
+        Some(unit) => value / unit + value.signum(),
+        None => value.signum(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::future::Future;
 
 use lockgate_admission::decision::{Cause, Decision};
 use lockgate_admission::host::BoxFuture;
+use lockgate_admission::object::Object;
 use lockgate_admission::plugin::{Admission, Plugin};
 use lockgate_admission::request::{Operation, Request};
 use lockgate_admission::status::{forbidden_request, raw_error};
@@ -233,9 +234,11 @@ pub(crate) async fn mutate<R: Rules>(rules: &R, admission: &mut Admission) -> Ve
     let Some(object) = admission.request_mut().object.take() else {
         return rules.mutate(admission, &mut Value::Null).await;
     };
+    // Rules change an object in place: what was there unwritten is there still.
+    let unwritten = object.unwritten().cloned();
     let mut value = object.into_value();
     let verdict = rules.mutate(admission, &mut value).await;
-    admission.set_object(value);
+    admission.set_object(Object::with_unwritten(value, unwritten));
     verdict
 }
 

@@ -8,8 +8,8 @@ use lockgate_kinds::crd;
 use lockgate_store::{Entry, List};
 use serde_json::Value;
 
-use super::{Context, options};
-use crate::decode::options::DeleteOptions;
+use super::Context;
+use crate::decode::options::{DeleteOptions, WriteOptions};
 use crate::encoding;
 use crate::error::{Outcome, internal, read_failed};
 use crate::http::request_info::Verb;
@@ -81,7 +81,8 @@ async fn change_status(
         subresource: "status",
     };
     let request = Request::internal(api_server(), Verb::Update, path);
-    let options = options();
+    // The controllers of definitions are part of kube-apiserver.
+    let options = WriteOptions::of_program("kube-apiserver");
     let changed = Change::new(writer, &request, &options).edit(change).await;
     match changed {
         Ok(_) => Ok(()),

@@ -329,13 +329,21 @@ fn wrong_kind(found: &TypeMeta, expected: Expected<'_>) -> String {
         "" => "core",
         group => group.split('.').next().unwrap_or_default(),
     };
-    if is_registered(found) {
+    // Definitions and APIServices are read by schemes of their own, which know less.
+    let scheme = match expected.group {
+        "apiextensions.k8s.io" | "apiregistration.k8s.io" => "pkg/runtime/scheme.go:111",
+        _ => "pkg/api/legacyscheme/scheme.go:30",
+    };
+    let is_known = scheme.starts_with("pkg/api")
+        || found.group == expected.group
+        || UNVERSIONED.contains(&found.kind.as_str());
+    if is_known && is_registered(found) {
         format!(
             "converting ({}.{}) to ({internal}.{}): unknown conversion",
             found.version, found.kind, expected.kind
         )
     } else {
-        unregistered(found, "pkg/api/legacyscheme/scheme.go:30")
+        unregistered(found, scheme)
     }
 }
 
@@ -360,7 +368,12 @@ const UNVERSIONED: [&str; 5] = [
 /// Returns true if upstream has a Go type for a kind.
 fn is_registered(found: &TypeMeta) -> bool {
     use lockgate_kinds::resource::{by_kind, resources};
-    if UNVERSIONED.contains(&found.kind.as_str()) {
+    let is_list = (
+        found.group.as_str(),
+        found.version.as_str(),
+        found.kind.as_str(),
+    );
+    if UNVERSIONED.contains(&found.kind.as_str()) || is_list == ("", "v1", "List") {
         return true;
     }
     let (group, version) = (found.group.as_str(), found.version.as_str());
@@ -379,6 +392,15 @@ pub(crate) fn not_delete_options(found: &TypeMeta) -> String {
             "converting ({}.{}) to (v1.DeleteOptions): unknown conversion",
             found.version, found.kind
         );
+    }
+    // Without a version it is read in that of the options.
+    if found.version.is_empty() {
+        let found = TypeMeta {
+            group: String::from("meta.k8s.io"),
+            version: String::from("v1"),
+            kind: found.kind.clone(),
+        };
+        return unregistered(&found, "pkg/runtime/scheme.go:111");
     }
     unregistered(found, "pkg/apis/meta/internalversion/scheme/register.go:26")
 }

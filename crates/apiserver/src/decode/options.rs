@@ -6,12 +6,11 @@ use std::sync::OnceLock;
 
 use lockgate_admission::object::Object;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
-use lockgate_go::quote::quote;
 use serde_json::{Map, Value};
 
 use crate::error::{Outcome, bad_request, invalid};
 use crate::http::negotiate::PatchType;
-use crate::http::query::Query;
+use crate::http::query::{Query, int};
 
 /// The group of options.
 const GROUP: &str = "meta.k8s.io";
@@ -150,7 +149,7 @@ impl WriteOptions {
             errors.push(FieldError::not_supported(
                 &path,
                 shown,
-                &["Ignore", "Strict", "Warn"],
+                &["", "Ignore", "Strict", "Warn"],
             ));
         }
         errors
@@ -248,13 +247,8 @@ impl DeleteOptions {
     /// Reads the query of a deletion without a body.
     pub(crate) fn from_query(query: &Query) -> Outcome<Self> {
         let grace_period_seconds = match query.first("gracePeriodSeconds") {
-            None | Some("") => None,
-            Some(text) => Some(text.parse().map_err(|_| {
-                bad_request(format!(
-                    "strconv.ParseInt: parsing {}: invalid syntax",
-                    quote(text)
-                ))
-            })?),
+            None => None,
+            Some(text) => Some(int(text).map_err(|error| bad_request(error.to_string()))?),
         };
         Self {
             grace_period_seconds,
@@ -404,7 +398,7 @@ mod tests {
             ),
             (
                 "fieldValidation=Maybe",
-                r#"CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "Maybe": supported values: "Ignore", "Strict", "Warn""#,
+                r#"CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "Maybe": supported values: "", "Ignore", "Strict", "Warn""#,
             ),
         ] {
             let failure = WriteOptions::of_create(&Query::parse(query)).unwrap_err();

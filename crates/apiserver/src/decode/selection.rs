@@ -4,6 +4,7 @@ use std::borrow::{Borrow, Cow};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::selector::Selector;
 use lockgate_store::{Bloom, Entry};
 use serde::Deserialize;
@@ -11,9 +12,9 @@ use serde_json::Value;
 
 use crate::encoding::scan::{Unclear, plain_text};
 use crate::encoding::{self, labels};
-use crate::error::{Outcome, bad_request, corrupt};
+use crate::error::{Outcome, bad_request, corrupt, invalid};
 use crate::http::field_selector::{self, Term};
-use crate::http::query::Query;
+use crate::http::query::{Query, int};
 use crate::registry::Resource;
 
 /// The metadata that selectors read.
@@ -45,12 +46,20 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Reads the selectors of a query.
+    /// Reads the selectors of a query, and judges the other options of lists with them.
+    ///
+    /// UPSTREAM: apiserver pkg/endpoints/handlers/get.go (ListResource) for the order
     pub(crate) fn read(query: &Query, resource: &Resource) -> Outcome<Self> {
+        for option in ["timeoutSeconds", "limit"] {
+            if let Some(text) = query.first(option) {
+                int(text).map_err(|error| bad_request(error.to_string()))?;
+            }
+        }
         let labels = Selector::parse(query.text("labelSelector"))
             .map_err(|error| bad_request(error.to_string()))?;
         let fields = field_selector::parse(query.text("fieldSelector"))
             .map_err(|error| bad_request(error.to_string()))?;
+        check_options(query)?;
         for term in &fields {
             if !resource.shape.knows_field(&term.field) {
                 return Err(bad_request(resource.shape.unknown_field(&term.field)));
@@ -125,5 +134,86 @@ impl Selection {
                 let found = resource.shape.read_field(&term.field, object);
                 (found == term.value) == term.equal
             })
+    }
+}
+
+/// Checks what cannot be asked together.
+fn check_options(query: &Query) -> Outcome<()> {
+    let mut errors = FieldErrors::new();
+    let matches = query.text("resourceVersionMatch");
+    let path = Path::root("resourceVersionMatch");
+    let watches = query.flag("watch") == Some(true);
+    let initial_events = query.first("sendInitialEvents");
+    let mut forbid =
+        |path: &Path<'_>, detail: &str| errors.push(FieldError::forbidden(path, detail));
+    if watches {
+        if initial_events.is_some() && matches != "NotOlderThan" {
+            forbid(
+                &path,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            );
+        }
+        if !matches.is_empty() {
+            if initial_events.is_none() {
+                forbid(
+                    &path,
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
+            }
+            if matches != "NotOlderThan" {
+                errors.push(FieldError::not_supported(
+                    &path,
+                    Shown::Named(matches),
+                    &["NotOlderThan"],
+                ));
+            }
+            if !query.text("continue").is_empty() {
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
+            }
+        }
+    } else {
+        if !matches.is_empty() {
+            if query.text("resourceVersion").is_empty() {
+                forbid(
+                    &path,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                );
+            }
+            if !query.text("continue").is_empty() {
+                forbid(
+                    &path,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                );
+            }
+            if matches != "Exact" && matches != "NotOlderThan" {
+                let supported = ["Exact", "NotOlderThan", ""];
+                errors.push(FieldError::not_supported(
+                    &path,
+                    Shown::Named(matches),
+                    &supported,
+                ));
+            }
+            if matches == "Exact" && query.text("resourceVersion") == "0" {
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
+            }
+        }
+        if initial_events.is_some() {
+            let path = Path::root("sendInitialEvents");
+            errors.push(FieldError::forbidden(
+                &path,
+                "sendInitialEvents is forbidden for list",
+            ));
+        }
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(invalid("ListOptions", "meta.k8s.io", "", &errors))
     }
 }

@@ -30,10 +30,7 @@ pub(crate) enum Write {
     Update(Body),
     Patch(PatchBody),
     Delete(DeleteOptions),
-    DeleteCollection {
-        options: DeleteOptions,
-        selection: Selection,
-    },
+    DeleteCollection(DeleteOptions),
     Scale(ScaleBody),
     Evict(PartBody),
     Bind(PartBody),
@@ -126,10 +123,11 @@ impl Encoded<'_> {
             Verb::Update => self.update(resource, notes).map(Write::Update),
             Verb::Patch => self.patch(resource).map(Write::Patch),
             Verb::Delete => self.delete_options().map(Write::Delete),
-            Verb::DeleteCollection => Ok(Write::DeleteCollection {
-                options: self.delete_options()?,
-                selection: Selection::read(self.query, resource)?,
-            }),
+            Verb::DeleteCollection => {
+                // UPSTREAM: apiserver pkg/endpoints/handlers/delete.go: what is listed is judged first.
+                Selection::read(self.query, resource)?;
+                self.delete_options().map(Write::DeleteCollection)
+            }
             Verb::Get | Verb::List | Verb::Watch | Verb::Unknown | Verb::Proxy => {
                 Err(method_not_allowed())
             }

@@ -1,7 +1,5 @@
 //! Field selectors as queries write them.
 
-use lockgate_go::quote::quote;
-
 /// A term of a field selector.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Term {
@@ -16,7 +14,7 @@ pub(crate) struct Term {
 pub(crate) enum SelectorError {
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
     Term { selector: String, term: String },
-    #[error("invalid field selector: invalid escape sequence: {}", quote(.0))]
+    #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
     #[error("invalid field selector: unescaped character in value: {0}")]
     Unescaped(char),
@@ -43,11 +41,15 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Term>, SelectorError> {
         } else {
             return Err(malformed());
         };
-        terms.push(Term {
-            field: field.to_owned(),
-            value: unescape(value)?,
-            equal,
-        });
+        let value = unescape(value)?;
+        // A term that says nothing selects everything.
+        if !field.is_empty() || !value.is_empty() {
+            terms.push(Term {
+                field: field.to_owned(),
+                value,
+                equal,
+            });
+        }
     }
     Ok(terms)
 }

@@ -8,7 +8,10 @@ use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use lockgate_go::mime;
 
-use crate::error::{Failure, Outcome, not_acceptable, unrouted_media_type, unsupported_media_type};
+use crate::error::{
+    Failure, Outcome, not_acceptable, unrouted_media_type, unrouted_representation,
+    unsupported_media_type,
+};
 use crate::http::query::Query;
 
 /// The forms of built-in kinds.
@@ -33,8 +36,8 @@ pub(crate) enum Encoding {
 pub(crate) enum View {
     /// All of it.
     Object,
-    /// Its metadata.
-    Metadata,
+    /// Its metadata, in this version of `meta.k8s.io`.
+    Metadata(&'static str),
     /// A row of a table, in this version of `meta.k8s.io`.
     Table(&'static str),
 }
@@ -83,6 +86,57 @@ pub(crate) fn wanted(headers: &HeaderMap, query: &Query, offer: Offer) -> Outcom
     }
     let wanted = best.map(|(_, wanted)| wanted);
     wanted.ok_or_else(|| not_acceptable(offer.accepted))
+}
+
+/// Reads the `Accept` header for a failure, which has no other view. Where none of its forms can be given it is
+/// JSON.
+///
+/// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/writers.go (ErrorNegotiated)
+pub(crate) fn of_failure(headers: &HeaderMap, query: &Query) -> Encoding {
+    let text = text(headers, &ACCEPT);
+    let text = if text.is_empty() { "*/*" } else { &*text };
+    let offer = Offer {
+        accepted: &ACCEPTED,
+        tables: false,
+    };
+    let pretty = is_pretty(headers, query);
+    let mut best: Option<(u32, Encoding)> = None;
+    let clauses = text.split(',').map(Clause::read);
+    for clause in clauses.filter(|clause| clause.view.is_empty()) {
+        if best.is_none_or(|(weight, _)| clause.weight > weight)
+            && let Some(wanted) = clause.satisfy(pretty, offer)
+        {
+            best = Some((clause.weight, wanted.encoding));
+        }
+    }
+    best.map_or(Wanted::PLAIN.encoding, |(_, encoding)| encoding)
+}
+
+/// Checks the `Accept` header as the routes of built-in resources do: one of the media types of the route has to
+/// stand there, or all of them. Ranges such as `application/*` are none.
+///
+/// UPSTREAM: go-restful route.go (matchesAccept), apiserver pkg/endpoints/installer.go
+pub(crate) fn check_route(headers: &HeaderMap, is_list: bool) -> Outcome<()> {
+    const STREAMS: [&str; 5] = [
+        JSON,
+        YAML,
+        PROTOBUF,
+        "application/json;stream=watch",
+        "application/vnd.kubernetes.protobuf;stream=watch",
+    ];
+    let text = text(headers, &ACCEPT);
+    let mut types = text.split(',').map(|clause| {
+        let media_type = clause.split(';').next();
+        media_type.unwrap_or_default().trim_matches([' ', '\t'])
+    });
+    let is_acceptable = |media_type: &str| media_type == "*/*" || ACCEPTED.contains(&media_type);
+    if text.is_empty() || types.any(is_acceptable) {
+        return Ok(());
+    }
+    Err(unrouted_representation(match is_list {
+        true => &STREAMS,
+        false => &ACCEPTED,
+    }))
 }
 
 /// The form of a page for debugging.
@@ -207,7 +261,10 @@ impl<'t> Clause<'t> {
             ("", _) => View::Object,
             ("Table", _) if is_protobuf || !offer.tables => return None,
             ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1") if known => {
-                View::Metadata
+                View::Metadata("v1")
+            }
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1beta1") if known => {
+                View::Metadata("v1beta1")
             }
             ("Table", "v1") if known => View::Table("v1"),
             ("Table", "v1beta1") if known => View::Table("v1beta1"),
@@ -315,7 +372,7 @@ mod tests {
             ),
             (
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-                (Encoding::Protobuf, View::Metadata),
+                (Encoding::Protobuf, View::Metadata("v1")),
             ),
             (
                 "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
@@ -335,7 +392,7 @@ mod tests {
             ),
             (
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
-                (json, View::Metadata),
+                (json, View::Metadata("v1")),
             ),
             ("application/yaml", (Encoding::Yaml, View::Object)),
             (

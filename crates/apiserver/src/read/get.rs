@@ -3,7 +3,7 @@
 use lockgate_store::ReadAt;
 
 use crate::encoding;
-use crate::error::{Outcome, bad_request, method_not_allowed};
+use crate::error::{Outcome, check_key, method_not_allowed, plain};
 use crate::http::query::Query;
 use crate::persist::Storage;
 use crate::read::list;
@@ -14,11 +14,13 @@ use crate::respond::Reply;
 /// Reads the object a request is about.
 pub(crate) async fn get(storage: &Storage, request: &Request, query: &Query) -> Outcome<Reply> {
     let resource = &request.resource;
+    check_key(request.name())?;
     let at = match query.text("resourceVersion") {
         "" | "0" => ReadAt::Latest,
-        text => ReadAt::NotOlderThan(
-            list::revision(text).map_err(|error| bad_request(error.to_string()))?,
-        ),
+        // UPSTREAM: a text that is no number is an error without a status of its own.
+        text => {
+            ReadAt::NotOlderThan(list::revision(text).map_err(|error| plain(error.to_string()))?)
+        }
     };
     let key = storage.key(resource, request.namespace(), request.name());
     let (entry, _) = list::read_at(storage, at, || storage.store().get(&key, at)).await?;
@@ -50,6 +52,7 @@ pub(crate) async fn get_part(
     match part.name.as_str() {
         "scale" => {
             let object = storage.get(path).await?;
+            scale::check_replicas(resource, &object)?;
             Ok(Reply::object(scale::of(resource, &object)?))
         }
         "log" => {

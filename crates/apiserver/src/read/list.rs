@@ -3,22 +3,24 @@
 //! UPSTREAM: apimachinery pkg/apis/meta/internalversion/validation/validation.go,
 //! apiserver pkg/storage/continue.go
 
+use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
+use base64::engine::{DecodePaddingMode, Engine as _};
+use lockgate_api::document::{self, Kind};
+use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_go::json;
-use lockgate_go::quote::quote;
 use lockgate_store::{Bloom, Entry, List, ReadAt, ReadError, Revision};
 use serde_json::{Value, json};
 
 use crate::decode::selection::Selection;
-use crate::error::{Failure, Outcome, bad_request, expired, invalid, read_failed};
+use crate::error::{Failure, Outcome, bad_request, expired, read_failed};
 use crate::heavy;
 use crate::http::limits;
-use crate::http::query::Query;
+use crate::http::query::{Query, int, uint};
 use crate::persist::Storage;
 use crate::registry::Resource;
 use crate::request::Request;
@@ -40,12 +42,17 @@ struct Asked {
     continues: bool,
 }
 
-/// Finds the objects a request is about.
-pub(crate) async fn find(storage: &Storage, request: &Request, query: &Query) -> Outcome<Found> {
+/// Finds the objects a request is about. `is_paged` is true if they are read page by page without a limit.
+pub(crate) async fn find(
+    storage: &Storage,
+    request: &Request,
+    query: &Query,
+    is_paged: bool,
+) -> Outcome<Found> {
     let resource = &request.resource;
     let selection = Selection::read(query, resource)?;
     let prefix = storage.prefix(resource, request.namespace());
-    let asked = Asked::read(query, &prefix)?;
+    let asked = Asked::read(query, &prefix, is_paged)?;
     collect(storage, resource, &selection, &prefix, &asked).await
 }
 
@@ -131,7 +138,8 @@ impl Found {
         self.entries.iter().map(|entry| entry.value.len()).sum()
     }
 
-    fn metadata(&self, prefix: &str) -> Value {
+    /// The metadata of the list, with where to go on.
+    pub(crate) fn metadata(&self, prefix: &str) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if self.more
             && let Some(last) = self.entries.last()
@@ -319,38 +327,34 @@ pub(crate) struct InvalidVersion(FieldError);
 
 /// Parses a resourceVersion.
 pub(crate) fn revision(text: &str) -> Result<Revision, InvalidVersion> {
-    text.parse().map(Revision).map_err(|_| {
+    uint(text).map(Revision).map_err(|error| {
         let path = Path::root("resourceVersion");
-        let detail = format!("strconv.ParseUint: parsing {}: invalid syntax", quote(text));
-        InvalidVersion(FieldError::invalid(&path, Shown::Text(text), detail))
+        InvalidVersion(FieldError::invalid(
+            &path,
+            Shown::Text(text),
+            error.to_string(),
+        ))
     })
 }
 
 impl Asked {
-    fn read(query: &Query, prefix: &str) -> Outcome<Self> {
-        check_options(query)?;
-        let limit = match query.first("limit") {
-            None | Some("") => None,
-            Some(text) => {
-                let limit: i64 = text.parse().map_err(|_| {
-                    bad_request(format!(
-                        "strconv.ParseInt: parsing {}: invalid syntax",
-                        quote(text)
-                    ))
-                })?;
-                usize::try_from(limit).ok().filter(|&limit| limit > 0)
-            }
-        };
+    /// Reads the options. What is paged anyway is as if a limit were given.
+    fn read(query: &Query, prefix: &str, is_paged: bool) -> Outcome<Self> {
+        // It was judged with the selectors.
+        let limit = int(query.text("limit")).ok();
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+        let limit = limit.filter(|&limit| limit > 0);
         let version = query.text("resourceVersion");
         let token = query.text("continue");
         if !token.is_empty() {
+            let decoded = decode_token(token);
+            let (revision, start) =
+                decoded.map_err(|error| bad_request(format!("invalid continue token: {error}")))?;
             if !version.is_empty() && version != "0" {
                 return Err(bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let (revision, start) =
-                decode_token(token).map_err(|error| bad_request(error.to_string()))?;
             let at = match u64::try_from(revision) {
                 Ok(revision) => ReadAt::Exact(Revision(revision)),
                 Err(_) => ReadAt::Latest,
@@ -376,8 +380,11 @@ impl Asked {
                 continues: false,
             });
         }
-        let wanted = revision(version).map_err(|error| bad_request(error.to_string()))?;
-        let at = if query.text("resourceVersionMatch") == "Exact" {
+        let wanted = revision(version)
+            .map_err(|error| bad_request(format!("invalid resource version: {error}")))?;
+        // UPSTREAM: apiserver pkg/storage/interfaces.go (ValidateListOptions): without a match a page is of that version.
+        let matches = query.text("resourceVersionMatch");
+        let at = if matches == "Exact" || (matches.is_empty() && (is_paged || limit.is_some())) {
             ReadAt::Exact(wanted)
         } else {
             ReadAt::NotOlderThan(wanted)
@@ -394,121 +401,105 @@ impl Asked {
 
 /// A continue token that cannot be used, in upstream's words.
 #[derive(Debug, thiserror::Error)]
-#[error("continue key is not valid: {0}")]
-struct InvalidToken(String);
-
-/// The revision and the last key seen of a token.
-fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
-    let invalid = |why: &str| InvalidToken(why.to_owned());
-    let bytes = URL_SAFE_NO_PAD
-        .decode(token.trim_end_matches('='))
-        .map_err(|_| invalid("illegal base64 data"))?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid("invalid JSON"))?;
-    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
-    if text("v") != "meta.k8s.io/v1" {
-        return Err(invalid("server does not recognize this encoded version"));
-    }
-    let revision = value.get("rv").and_then(Value::as_i64).unwrap_or_default();
-    if revision == 0 {
-        return Err(invalid(
-            "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
-        ));
-    }
-    let start = text("start");
-    if start.is_empty() {
-        return Err(invalid("encoded start key empty (version meta.k8s.io/v1)"));
-    }
-    // A key that climbs out of its prefix would read what was not asked for.
-    if start
-        .split('/')
-        .any(|segment| segment == ".." || segment == ".")
-    {
-        return Err(invalid(start));
-    }
-    let start = start.trim_start_matches('/');
-    Ok((
-        revision,
-        start.strip_suffix('\0').unwrap_or(start).to_owned(),
-    ))
+enum InvalidToken {
+    #[error("continue key is not valid: {0}")]
+    Key(String),
+    #[error("continue key is not valid: server does not recognize this encoded version {0}")]
+    Version(String),
 }
 
-/// Checks what cannot be asked together.
-pub(crate) fn check_options(query: &Query) -> Outcome<()> {
-    let mut errors = FieldErrors::new();
-    let matches = query.text("resourceVersionMatch");
-    let path = Path::root("resourceVersionMatch");
-    let watches = query.flag("watch") == Some(true);
-    let initial_events = query.first("sendInitialEvents");
-    let mut forbid =
-        |path: &Path<'_>, detail: &str| errors.push(FieldError::forbidden(path, detail));
-    if watches {
-        if initial_events.is_some() && matches != "NotOlderThan" {
-            forbid(
-                &path,
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            );
-        }
-        if !matches.is_empty() {
-            if initial_events.is_none() {
-                forbid(
-                    &path,
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                );
-            }
-            if matches != "NotOlderThan" {
-                errors.push(FieldError::not_supported(
-                    &path,
-                    Shown::Named(matches),
-                    &["NotOlderThan"],
-                ));
-            }
-            if !query.text("continue").is_empty() {
-                errors.push(FieldError::forbidden(
-                    &path,
-                    "resourceVersionMatch is forbidden when continue is provided",
-                ));
-            }
-        }
-    } else {
-        if !matches.is_empty() {
-            if query.text("resourceVersion").is_empty() {
-                forbid(
-                    &path,
-                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                );
-            }
-            if !query.text("continue").is_empty() {
-                forbid(
-                    &path,
-                    "resourceVersionMatch is forbidden when continue is provided",
-                );
-            }
-            if matches != "Exact" && matches != "NotOlderThan" {
-                let supported = ["Exact", "NotOlderThan", ""];
-                errors.push(FieldError::not_supported(
-                    &path,
-                    Shown::Named(matches),
-                    &supported,
-                ));
-            }
-            if matches == "Exact" && query.text("resourceVersion") == "0" {
-                errors.push(FieldError::forbidden(
-                    &path,
-                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                ));
-            }
-        }
-        if initial_events.is_some() {
-            let path = Path::root("sendInitialEvents");
-            errors.push(FieldError::forbidden(
-                &path,
-                "sendInitialEvents is forbidden for list",
-            ));
-        }
+/// The revision and the last key seen of a token.
+///
+/// UPSTREAM: apiserver pkg/storage/continue.go (DecodeContinue)
+fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
+    let invalid = |why: &dyn Display| InvalidToken::Key(why.to_string());
+    let bytes = LENIENT.decode(token).map_err(|_| {
+        invalid(&format_args!(
+            "illegal base64 data at input byte {}",
+            corrupt(token)
+        ))
+    })?;
+    let document = document::json::parse(&bytes).map_err(|error| invalid(&error))?;
+    let value = document.root();
+    let mistyped = |of: &str, member: &str, ty: &str| {
+        invalid(&format_args!(
+            "json: cannot unmarshal {of} into Go {member} of type {ty}"
+        ))
+    };
+    if !matches!(value.kind(), Kind::Object | Kind::Null) {
+        let of = described(value.kind());
+        return Err(mistyped(of, "value", "storage.continueToken"));
     }
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(invalid("ListOptions", "meta.k8s.io", "", &errors))
+    let text = |key: &str| match value.get(key) {
+        None => Ok(String::new()),
+        Some(member) => match (member.as_str(), member.kind()) {
+            (Some(text), _) => Ok(text.to_owned()),
+            (None, Kind::Null) => Ok(String::new()),
+            _ => {
+                let field = format!("struct field continueToken.{key}");
+                Err(mistyped(described(member.kind()), &field, "string"))
+            }
+        },
+    };
+    let version = text("v")?;
+    let revision = match value.get("rv") {
+        None => 0,
+        Some(member) if member.kind() == Kind::Null => 0,
+        Some(member) => match member.as_number().and_then(|text| int(text).ok()) {
+            Some(revision) => revision,
+            None => {
+                let of = match member.as_number() {
+                    Some(text) => format!("number {text}"),
+                    None => described(member.kind()).to_owned(),
+                };
+                return Err(mistyped(&of, "struct field continueToken.rv", "int64"));
+            }
+        },
+    };
+    let start = text("start")?;
+    if version != "meta.k8s.io/v1" {
+        return Err(InvalidToken::Version(version));
     }
+    if revision == 0 {
+        return Err(invalid(
+            &"incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+        ));
+    }
+    if start.is_empty() {
+        return Err(invalid(&"encoded start key empty (version meta.k8s.io/v1)"));
+    }
+    // A key that climbs out of its prefix would read what was not asked for.
+    let key = start.strip_prefix('/').unwrap_or(&start);
+    let is_clean = |segment: &str| !matches!(segment, "" | "." | "..");
+    if !key.is_empty() && !key.split('/').all(is_clean) {
+        return Err(invalid(&start));
+    }
+    Ok((revision, key.strip_suffix('\0').unwrap_or(key).to_owned()))
+}
+
+/// The name of a form of JSON in Go's errors.
+fn described(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Null => "null",
+        Kind::Bool => "bool",
+        Kind::Number => "number",
+        Kind::String => "string",
+        Kind::Array => "array",
+        Kind::Object => "object",
+    }
+}
+
+/// Base64 as Go reads it: bits that are left over may be anything.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone),
+);
+
+/// The place where a text stops being base64.
+fn corrupt(text: &str) -> usize {
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let found = text.bytes().position(|byte| !is_digit(byte));
+    found.unwrap_or_else(|| text.len().saturating_sub(1))
 }

@@ -11,7 +11,6 @@ use std::vec;
 
 use bytes::Bytes;
 use futures_util::stream;
-use lockgate_go::quote::quote;
 use lockgate_kinds::protobuf;
 use lockgate_store::{Entry, Event, ReadAt, ReadError, Revision, Watch};
 use serde_json::{Value, json};
@@ -19,10 +18,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::decode::selection::Selection;
 use crate::encoding;
-use crate::error::{Failure, Outcome, bad_request, expired, plain};
+use crate::error::{Failure, Outcome, expired, plain};
 use crate::http::body::{Body, Response};
 use crate::http::negotiate::{Encoding, View, Wanted};
-use crate::http::query::Query;
+use crate::http::query::{Query, int};
 use crate::persist::Storage;
 use crate::read::list;
 use crate::registry::Resource;
@@ -64,7 +63,8 @@ struct EventStream {
     end: Instant,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
     bookmarks: bool,
-    metadata_only: bool,
+    /// The version of `meta.k8s.io` if only metadata is shown.
+    metadata_only: Option<&'static str>,
     encoding: Encoding,
     tables: Option<Tables>,
     /// True after the last event.
@@ -80,17 +80,11 @@ pub(crate) async fn watch(
     shown: Shown,
 ) -> Outcome<Response> {
     let resource = &request.resource;
-    list::check_options(query)?;
     let selection = Selection::read(query, resource)?;
     let prefix = storage.prefix(resource, request.namespace());
     let seconds = match query.first("timeoutSeconds") {
-        None | Some("") => None,
-        Some(text) => Some(text.parse::<i64>().map_err(|_| {
-            bad_request(format!(
-                "strconv.ParseInt: parsing {}: invalid syntax",
-                quote(text)
-            ))
-        })?),
+        None => None,
+        Some(text) => int(text).ok(),
     };
     let seconds = seconds
         .and_then(|seconds| u64::try_from(seconds).ok())
@@ -145,7 +139,10 @@ pub(crate) async fn watch(
         end,
         stopped: Box::pin(async move { tasks.stopped().await }),
         bookmarks,
-        metadata_only: shown.wanted.view == View::Metadata,
+        metadata_only: match shown.wanted.view {
+            View::Metadata(version) => Some(version),
+            View::Object | View::Table(_) => None,
+        },
         encoding: shown.wanted.encoding,
         tables: shown.tables,
         is_over: false,
@@ -316,8 +313,8 @@ impl EventStream {
         line.push_str("{\"type\":\"");
         line.push_str(kind);
         line.push_str("\",\"object\":");
-        let rendered = if self.metadata_only {
-            respond::render_partial(&mut line, entry, None, "v1")
+        let rendered = if let Some(version) = self.metadata_only {
+            respond::render_partial(&mut line, entry, None, version)
         } else {
             encoding::render(&mut line, entry, Some(self.resource.type_meta()))
         };
@@ -334,8 +331,8 @@ impl EventStream {
             // Only the first table names its columns.
             *tables = tables.without_headers();
             event(kind, &table, self.encoding)
-        } else if self.metadata_only {
-            event(kind, &respond::partial(object), self.encoding)
+        } else if let Some(version) = self.metadata_only {
+            event(kind, &respond::partial(object, version), self.encoding)
         } else {
             event(kind, object, self.encoding)
         }

@@ -200,12 +200,16 @@ pub(crate) fn resource_list(snapshot: &Snapshot, group: &str, version: &str) -> 
                 .map(|part| listed_part(resource, part)),
         )
     });
-    Some(json!({
+    let mut list = json!({
         "kind": "APIResourceList",
-        "apiVersion": "v1",
         "groupVersion": api_version(group, version),
         "resources": listed.collect::<Vec<_>>(),
-    }))
+    });
+    // UPSTREAM: apiserver pkg/endpoints/discovery/util.go: clients of the oldest group know none there.
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
 }
 
 fn listed_resource(resource: &Resource) -> Value {

@@ -40,6 +40,22 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value, scale: &Value) -> O
     Ok(())
 }
 
+/// Checks that an object whose scale is read says how many replicas it asks for.
+///
+/// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/etcd.go (ScaleREST.Get)
+pub(crate) fn check_replicas(resource: &Resource, object: &Value) -> Outcome<()> {
+    let Shape::Custom(custom) = &resource.shape else {
+        return Ok(());
+    };
+    match custom.scale_paths() {
+        Some(paths) if matches!(paths.spec_replicas(object), Ok(None)) => Err(internal(&format!(
+            "the spec replicas field {} does not exist",
+            quote(paths.spec_replicas_path())
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The replicas that a patch finds where a custom resource says nothing of them.
 pub(crate) const UNKNOWN: i64 = i32::MIN as i64;
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::Resource;
 use super::shape_error::{ShapeError, VersionError};
 use crate::http::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
-use crate::metadata::{self, now};
+use crate::metadata::now;
 use crate::registry::custom::CustomVersion;
 
 /// A kind without rules of its own, which is sent and never stored.
@@ -85,15 +85,11 @@ impl Shape {
                 let empties = self.complete_decoded(&mut object);
                 return Ok((object, decoded.findings, empties));
             }
-            Self::Registration { kind, version, .. } => {
+            Self::Registration { kind, version, row } => {
                 let decoded = codec::decode(root, *kind, *version)?;
                 let findings = decoded.findings.iter().map(ToString::to_string).collect();
-                let metadata = root.get("metadata");
-                let fields = metadata.and_then(|metadata| metadata.get("managedFields"));
-                let resets = fields.is_some_and(|fields| {
-                    fields.kind() == document::Kind::Array && fields.items().next().is_none()
-                });
-                let empties = Empties::default().with_reset_managed_fields(resets);
+                let ty = registration_type(row)?;
+                let empties = ty.take_empties(&mut ty.decode_with_empties(root)?.value);
                 let object = codec::to_json(decoded.value, *version);
                 return Ok((object, findings, empties));
             }
@@ -117,8 +113,7 @@ impl Shape {
                 object
             }
             Self::Registration { row, .. } => {
-                let ty =
-                    type_of(row.group, row.version, row.kind).ok_or(ShapeError::UnknownType)?;
+                let ty = registration_type(row)?;
                 let mut object = protobuf::decode(ty, message)?;
                 name_type(&mut object, row);
                 self.decode(tree::read(&object).root())
@@ -153,11 +148,11 @@ impl Shape {
                 name_type(&mut object, row);
                 Ok((object, decoded.findings))
             }
-            Self::Registration { kind, version, .. } => {
-                let document = tree::read(&value);
-                let decoded = codec::decode_without_defaults(document.root(), *kind, *version)?;
-                let findings = decoded.findings.iter().map(ToString::to_string).collect();
-                Ok((codec::to_json(decoded.value, *version), findings))
+            Self::Registration { row, .. } => {
+                let decoded = decode(registration_type(row)?, &value)?;
+                let mut object = decoded.value;
+                name_type(&mut object, row);
+                Ok((object, decoded.findings))
             }
             Self::Plain(ty) => {
                 let decoded = decode(*ty, &value)?;
@@ -175,15 +170,8 @@ impl Shape {
         self.apply_defaults(object);
         let empties = match self {
             Self::BuiltIn { ty, .. } | Self::Plain(ty) => ty.take_empties(object),
-            Self::Registration { .. } => {
-                let resets = metadata::has_empty_managed_fields(object);
-                if resets {
-                    metadata::change(object, |metadata| {
-                        metadata.remove("managedFields");
-                    });
-                }
-                Empties::default().with_reset_managed_fields(resets)
-            }
+            Self::Registration { row, .. } => registration_type(row)
+                .map_or_else(|_| Empties::default(), |ty| ty.take_empties(object)),
             Self::Custom(_) => Empties::default(),
         };
         empties.with_shared_labels(shares_labels)
@@ -199,11 +187,17 @@ impl Shape {
                 name_type(&mut object, row);
                 Ok((object, decoded.findings))
             }
+            Self::Registration { row, .. } => {
+                let decoded = registration_type(row)?.from_unstructured(value)?;
+                let mut object = decoded.value;
+                name_type(&mut object, row);
+                Ok((object, decoded.findings))
+            }
             Self::Plain(ty) => {
                 let decoded = ty.from_unstructured(value)?;
                 Ok((decoded.value, decoded.findings))
             }
-            Self::Registration { .. } | Self::Custom(_) => self.decode_value(value),
+            Self::Custom(_) => self.decode_value(value),
         }
     }
 
@@ -242,7 +236,11 @@ impl Shape {
                     ty.forget_empty(value);
                 }
             }
-            Self::Registration { .. } | Self::Plain(_) => {}
+            Self::Registration { row, .. } => {
+                // Rules have seen them, and Go does not write them.
+                let _left_out = registration_type(row)?.take_empties(value);
+            }
+            Self::Plain(_) => {}
         }
         Ok(())
     }
@@ -374,6 +372,11 @@ pub(crate) fn go_kind(api_version: &str, kind: &str) -> String {
 fn apply_defaults(kind: &dyn Kind, object: &mut Value) {
     kind.apply_defaults(object);
     kind.apply_time_defaults(object, now());
+}
+
+/// The type of a webhook configuration.
+fn registration_type(row: &kinds::Resource) -> Result<Type, ShapeError> {
+    type_of(row.group, row.version, row.kind).ok_or(ShapeError::UnknownType)
 }
 
 fn name_type(object: &mut Value, row: &kinds::Resource) {

@@ -32,8 +32,9 @@ pub(crate) struct StoredList {
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Objects,
-    Metadata,
-    /// Of a table, which shows the ages of one moment.
+    /// In this version of `meta.k8s.io`.
+    Metadata(&'static str),
+    /// Rows of a table, with the ages of one moment.
     Rows(table::Options<'static>),
 }
 
@@ -50,8 +51,8 @@ impl StoredList {
     }
 
     /// The metadata of the objects instead of the objects.
-    pub(super) fn of_metadata(mut self) -> Self {
-        self.form = Form::Metadata;
+    pub(super) fn of_metadata(mut self, version: &'static str) -> Self {
+        self.form = Form::Metadata(version);
         self
     }
 
@@ -81,6 +82,13 @@ impl StoredList {
         for index in 0..self.entries.len() {
             self.write_item(&mut text, index)?;
         }
+        // UPSTREAM: apiserver pkg/endpoints/handlers/response.go (asPartialObjectMetadataList) appends to no list.
+        if matches!(self.form, Form::Metadata(_)) && self.entries.is_empty() && text.ends_with('[')
+        {
+            text.pop();
+            text.push_str("null}");
+            return Ok(text);
+        }
         text.push_str("]}");
         Ok(text)
     }
@@ -88,8 +96,11 @@ impl StoredList {
     fn write_head(&self, text: &mut String) {
         let type_meta = match self.form {
             Form::Objects => self.resource.list_type(),
-            Form::Metadata => TypeMeta {
-                api_version: "meta.k8s.io/v1",
+            Form::Metadata(version) => TypeMeta {
+                api_version: match version {
+                    "v1beta1" => "meta.k8s.io/v1beta1",
+                    _ => "meta.k8s.io/v1",
+                },
                 kind: "PartialObjectMetadataList",
             },
             Form::Rows(options) => {
@@ -123,7 +134,7 @@ impl StoredList {
         };
         match self.form {
             Form::Objects => encoding::render(text, entry, None),
-            Form::Metadata => render_partial(text, entry, None, "v1"),
+            Form::Metadata(version) => render_partial(text, entry, None, version),
             Form::Rows(options) => self.write_row(text, entry, options),
         }
     }

@@ -229,7 +229,10 @@ impl Recipe for Insertion<'_> {
         };
         // What the attempt before took is free again.
         self.allocated = None;
-        self.allocated = self.writer.addresses.allocate(resource, object, purpose);
+        self.allocated = self
+            .writer
+            .addresses
+            .allocate(resource, object, None, purpose)?;
         let gates = self.writer.gates;
         for warning in resource.shape.kind().warnings_on_prepare(object) {
             notes.warn(&warning);

@@ -18,9 +18,9 @@ use lockgate_store::{Entry, Revision};
 use serde_json::{Value, json};
 
 use crate::decode::options::{DeleteOptions, Preconditions};
-use crate::decode::selection::Selection;
 use crate::encoding;
-use crate::error::{Outcome, conflict, timeout};
+use crate::error::{Outcome, check_key, conflict, timeout};
+use crate::http::query::Query;
 use crate::metadata;
 use crate::persist::PersistError;
 use crate::read::list;
@@ -45,6 +45,7 @@ pub(crate) async fn delete(
     request: &Request,
     options: DeleteOptions,
 ) -> Outcome<Reply> {
+    warn_of_orphans(request, &options);
     let orphans = options.orphan_dependents;
     let deletion = Deletion::of(writer, request);
     let deleted = deletion.run(options).await?;
@@ -55,17 +56,32 @@ pub(crate) async fn delete(
     Ok(reply)
 }
 
+/// Warns whoever deletes Jobs without saying what becomes of their Pods.
+///
+/// UPSTREAM: kubernetes pkg/registry/batch/job/storage/storage.go
+fn warn_of_orphans(request: &Request, options: &DeleteOptions) {
+    let says = options.propagation_policy.is_some() || options.orphan_dependents.is_some();
+    if request.resource.is("batch", "jobs") && !says {
+        request.notes.warn(
+            "child pods are preserved by default when jobs are deleted; set \
+             propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress \
+             this warning",
+        );
+    }
+}
+
 /// Deletes the objects of a collection one after the other.
 pub(crate) async fn delete_collection(
     writer: &Writer,
     request: &Request,
     options: &DeleteOptions,
-    selection: &Selection,
+    query: &Query,
 ) -> Outcome<Reply> {
+    warn_of_orphans(request, options);
     let resource = &request.resource;
     let storage = &writer.storage;
     let prefix = storage.prefix(resource, request.namespace());
-    let found = list::everything(storage, resource, selection, &prefix).await?;
+    let found = list::find(storage, request, query, true).await?;
     let mut items = Vec::with_capacity(found.entries.len());
     for entry in &found.entries {
         let mut object = storage.decode(entry, resource).await?;
@@ -88,8 +104,8 @@ pub(crate) async fn delete_collection(
         }
         items.push(object);
     }
-    let mut metadata = json!({"resourceVersion": found.revision.to_string()});
-    if resource.is_custom() {
+    let mut metadata = found.metadata(&prefix);
+    if resource.is_custom() && metadata.get("continue").is_none() {
         metadata["continue"] = "".into();
     }
     Ok(Reply::list(go_json::to_string(&json!({
@@ -149,6 +165,7 @@ impl<'d> Deletion<'d> {
     /// Deletes the object, again and again while others change it.
     pub(crate) async fn run(&self, options: DeleteOptions) -> Outcome<Deleted> {
         let storage = &self.writer.storage;
+        check_key(&self.name)?;
         let key = storage.key(self.resource(), self.request.namespace(), &self.name);
         loop {
             let entry = storage.entry(&key).await?;

@@ -2,12 +2,10 @@
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
 
-use std::sync::{Mutex, PoisonError};
-
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_go::json;
 use lockgate_kinds::strategic_merge::{self, PatchError, PatchErrorClass};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::decode::options::FieldValidation;
 use crate::decode::patch::Patch;
@@ -34,7 +32,14 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
         request.namespace()
     };
     let validation = options.field_validation();
-    let findings = Mutex::new(Vec::new());
+    // UPSTREAM: apiserver pkg/endpoints/handlers/patch.go: a patch is judged as it is applied, before all else warns.
+    let warn = |findings: &[String]| {
+        if validation == FieldValidation::Warn {
+            for finding in findings {
+                request.notes.warn(finding);
+            }
+        }
+    };
     let make = |old: Option<&Value>| {
         if let Patch::Apply(configuration) = &patch {
             if validation == FieldValidation::Strict && !of_text.is_empty() {
@@ -44,13 +49,13 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
                     of_text.join("\n  ")
                 )));
             }
-            of_text.clone_into(&mut findings.lock().unwrap_or_else(PoisonError::into_inner));
+            warn(&of_text);
             return Ok(New::Configuration(configuration.clone()));
         }
         let old = old.ok_or_else(|| internal("no object to patch"))?;
         let (mut object, found) =
             patch.apply_strictly(old, &resource.shape, &of_text, validation)?;
-        *findings.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        warn(&found);
         let empties = resource.shape.complete_decoded(&mut object);
         request.notes.sent_with(empties);
         metadata::match_namespace(&mut object, namespace)?;
@@ -62,14 +67,6 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
         ..Change::new(writer, request, &options)
     };
     let changed = change.apply(make).await;
-    if validation == FieldValidation::Warn {
-        for finding in findings
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
-        {
-            request.notes.warn(&finding);
-        }
-    }
     Ok(changed?.into_reply())
 }
 
@@ -96,19 +93,11 @@ impl Patch {
     /// The patched object, and its unknown or duplicate fields.
     fn apply(&self, old: &Value, shape: &Shape) -> Outcome<(Value, Vec<String>)> {
         let patched = self.patched(old, shape)?;
-        // These are decoded without empty lists.
-        let resets = matches!(shape, Shape::Registration { .. })
-            && metadata::has_empty_managed_fields(&patched);
         let decoded = match self {
             Self::Strategic(_) => shape.decode_merged(patched),
             _ => shape.decode_patched(patched),
         };
-        let (mut object, found) =
-            decoded.map_err(|error| self.no_object(old, shape, &error.to_string()))?;
-        if resets {
-            metadata::set(&mut object, "managedFields", Vec::<Value>::new());
-        }
-        Ok((object, found))
+        decoded.map_err(|error| self.no_object(old, shape, &error.to_string()))
     }
 
     /// The patched object, with the findings in it and in the patch, which strict field validation rejects.
@@ -190,17 +179,22 @@ fn strategic_failed(error: PatchError) -> Failure {
     }
 }
 
-/// RFC 7386, without recursion: a patch may nest as deep as a body can.
+/// RFC 7386, without recursion: a patch may nest as deep as a body can. Elements of
+/// lists lose their null members as well, unless the list takes the place of an object.
+///
+/// UPSTREAM: gopkg.in/evanphx/json-patch.v4 merge.go
 fn merge(target: &mut Value, patch: &Value) {
     let mut open = vec![(target, patch)];
     while let Some((target, patch)) = open.pop() {
-        let Value::Object(changes) = patch else {
+        let was_object = target.is_object();
+        let changes = patch.as_object().filter(|_| was_object);
+        let Some(changes) = changes else {
             target.clone_from(patch);
+            if !was_object {
+                prune(target);
+            }
             continue;
         };
-        if !target.is_object() {
-            *target = Value::Object(Map::new());
-        }
         let Some(members) = target.as_object_mut() else {
             continue;
         };
@@ -216,6 +210,21 @@ fn merge(target: &mut Value, patch: &Value) {
             Some((value, change))
         });
         open.extend(inner);
+    }
+}
+
+/// Removes the null members of a value and of all in it; null elements stay.
+fn prune(value: &mut Value) {
+    let mut open = vec![value];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(members) => {
+                members.retain(|_, member| !member.is_null());
+                open.extend(members.values_mut());
+            }
+            Value::Array(items) => open.extend(items),
+            _ => {}
+        }
     }
 }
 
@@ -265,6 +274,16 @@ mod tests {
                 json!({}),
                 json!({"a": {"bb": {"ccc": null}}}),
                 json!({"a": {"bb": {}}}),
+            ),
+            (
+                json!({"a": [1]}),
+                json!({"a": [null, {"b": null, "c": [null]}], "d": [{"e": null}]}),
+                json!({"a": [null, {"c": [null]}], "d": [{}]}),
+            ),
+            (
+                json!({"a": {"b": 1}}),
+                json!({"a": [null]}),
+                json!({"a": [null]}),
             ),
         ] {
             let mut merged = target;

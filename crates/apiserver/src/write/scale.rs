@@ -101,10 +101,6 @@ pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody)
         shape.complete_decoded(&mut wanted);
         metadata::match_namespace(&mut wanted, request.namespace())?;
         check_name(&wanted, request.name())?;
-        let version = metadata::text(&wanted, "resourceVersion");
-        if !version.is_empty() && version != metadata::text(&old, "resourceVersion") {
-            return Err(mismatch(path, version));
-        }
         let manager = body.options.manager();
         let wanted = match applied {
             Some(_) => wanted,

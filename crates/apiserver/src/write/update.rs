@@ -18,7 +18,7 @@ use crate::allocate::{Allocation, Purpose};
 use crate::decode::options::WriteOptions;
 use crate::decode::write::Body;
 use crate::encoding;
-use crate::error::{Failure, Outcome, bad_request, internal, plain, timeout};
+use crate::error::{Failure, Outcome, bad_request, check_key, internal, plain, timeout};
 use crate::metadata;
 use crate::persist::{PersistError, Storage};
 use crate::registry::Resource;
@@ -147,6 +147,7 @@ impl<'c> Change<'c> {
     ) -> Outcome<Changed> {
         let request = self.request;
         let storage = &self.writer.storage;
+        check_key(request.name())?;
         let key = storage.key(&request.resource, request.namespace(), request.name());
         loop {
             let round = match storage.entry(&key).await? {
@@ -362,7 +363,9 @@ impl Recipe for Replacement<'_> {
                 is_new: false,
                 is_shared: writer.storage.store().is_shared(),
             };
-            self.allocated = writer.addresses.allocate(resource, object, purpose);
+            self.allocated = writer
+                .addresses
+                .allocate(resource, object, Some(old), purpose)?;
         }
         let namespaced = resource.names.namespaced;
         let [new, before] = [&*object, old].map(|object| kind::Written::new(object, namespaced));
@@ -447,6 +450,10 @@ pub(crate) async fn set_without_admission(
 ) -> Outcome<Option<Value>> {
     let mut object = old.clone();
     set(&mut object)?;
+    // UPSTREAM: apiserver pkg/storage/etcd3/store.go (GuaranteedUpdate): what stays the same is not written.
+    if object == *old {
+        return Ok(Some(object));
+    }
     let expected = encoding::version(old)
         .ok_or_else(|| internal("the object that was read has no resourceVersion"))?;
     let key = storage.key(path.resource, path.namespace, path.name);

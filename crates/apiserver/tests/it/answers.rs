@@ -441,6 +441,74 @@ async fn addresses_are_kept_by_services_that_are_stored_alone() {
     server.stop().await;
 }
 
+/// Recorded from kube-apiserver v1.36.4: a dry run looks for ports that are taken, and not at the range.
+#[tokio::test]
+async fn node_ports_that_are_named_have_to_be_free() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let service = |name: &str, ports: Value| json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": ports}});
+    let one = |port: i64| json!([{"name": "a", "port": 80, "nodePort": port}]);
+    let refused = |answer: Answer, name: &str, index: usize, port: i64, why: &str| {
+        let message = format!(
+            "Service \"{name}\" is invalid: spec.ports[{index}].nodePort: Invalid value: {port}: provided port is {why}"
+        );
+        answer.refused(422, "Invalid", &message);
+    };
+    let taken = "already allocated";
+    let beyond = "not in the valid range. The range of valid ports is 30000-32767";
+    client.create(SERVICES, service("a", one(30_100))).await;
+    client.create(SERVICES, service("b", one(30_101))).await;
+    let dry = format!("{SERVICES}?dryRun=All");
+    for path in [SERVICES, &dry] {
+        refused(
+            client.post(path, &service("c", one(30_100))).await,
+            "c",
+            0,
+            30_100,
+            taken,
+        );
+        let twice = json!([{"name": "a", "port": 80, "nodePort": 30_102}, {"name": "b", "port": 81, "nodePort": 30_102}]);
+        refused(
+            client.post(path, &service("c", twice)).await,
+            "c",
+            1,
+            30_102,
+            taken,
+        );
+        let query = path.trim_start_matches(SERVICES);
+        let patch = json!({"spec": {"ports": [{"port": 80, "nodePort": 30_100}]}});
+        let answer = client
+            .patch(&format!("{SERVICES}/b{query}"), "strategic", &patch)
+            .await;
+        refused(answer, "b", 0, 30_100, taken);
+    }
+    refused(
+        client.post(SERVICES, &service("c", one(80))).await,
+        "c",
+        0,
+        80,
+        beyond,
+    );
+    client.post(&dry, &service("c", one(80))).await.expect(201);
+    // What was refused holds nothing, and ports of the same number share what one of them names.
+    let shared = json!([{"name": "a", "port": 53, "protocol": "TCP"}, {"name": "b", "port": 53, "protocol": "UDP", "nodePort": 30_102}]);
+    let made = client.create(SERVICES, service("c", shared)).await;
+    assert_eq!(made["spec"]["ports"][0]["nodePort"], 30_102);
+    let balancer = json!({"metadata": {"name": "d"}, "spec": {
+        "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30_100, "ports": [{"port": 80}],
+    }});
+    client.post(SERVICES, &balancer).await.refused(
+        500,
+        "InternalError",
+        "Internal error occurred: failed to allocate requested HealthCheck NodePort 30100: provided port is \
+         already allocated",
+    );
+    // A port that is given up can be taken.
+    client.delete(&format!("{SERVICES}/a")).await.expect(200);
+    client.create(SERVICES, service("e", one(30_100))).await;
+    server.stop().await;
+}
+
 /// A definition whose versions prune, with a webhook that patches what is created.
 async fn patched_by(
     client: &Client,
@@ -1447,6 +1515,19 @@ async fn empty_lists_that_a_patch_leaves_are_judged() {
     )
     .await;
     refused(client.post(autoscalers, &autoscaler("b")).await, "b");
+
+    // Plugins that are asked once more afterwards leave them as they are.
+    let patch = json!([{"op": "remove", "path": "/spec/capacity/storage"}]);
+    patched_by(&client, &hooks, "", "persistentvolumes", &patch).await;
+    let volume = json!({"metadata": {"name": "v"}, "spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"},
+    }});
+    client.post("/api/v1/persistentvolumes", &volume).await.refused(
+        422,
+        "Invalid",
+        "PersistentVolume \"v\" is invalid: [spec.capacity: Required value, spec.capacity: Unsupported value: \
+         {}: supported values: \"storage\"]",
+    );
     hooks.stop().await;
     server.stop().await;
 }

@@ -415,7 +415,7 @@ async fn refuses_values_nobody_knows() {
         ),
         (
             format!("{a}?resourceVersion=x"),
-            400,
+            500,
             "Invalid value: \"x\"",
         ),
         (

@@ -40,6 +40,7 @@ mod metrics;
 mod namespaces;
 mod on_etcd;
 mod openid;
+mod options;
 mod part_metadata;
 mod policy_params;
 mod policy_status;

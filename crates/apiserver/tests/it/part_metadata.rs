@@ -89,6 +89,23 @@ async fn metadata_of_scales_is_judged_and_not_stored() {
         "Scale.autoscaling \"d\" is invalid: [metadata.generation: Invalid value: -1: must be greater \
          than or equal to 0, spec.replicas: Invalid value: -1: must be greater than or equal to 0]",
     );
+    // Versions are compared after that.
+    for version in ["x", "7"] {
+        let both = json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": -1}});
+        let answer = client.patch(&path, "merge", &both).await;
+        answer.refused(
+            422,
+            "Invalid",
+            "Scale.autoscaling \"d\" is invalid: spec.replicas: Invalid value: -1: must be greater \
+             than or equal to 0",
+        );
+    }
+    let odd = json!({"metadata": {"resourceVersion": "x"}});
+    let answer = client.patch(&path, "merge", &odd).await;
+    assert_eq!(answer.code, 500, "{}", answer.text());
+    let any = json!({"metadata": {"resourceVersion": "0"}});
+    let dry = format!("{path}?dryRun=All");
+    client.patch(&dry, "merge", &any).await.expect(200);
 
     // What is valid is accepted, and nothing becomes of it.
     scale["metadata"]["labels"] = json!({"a": "b"});
@@ -137,7 +154,11 @@ async fn scales_of_custom_resources_are_judged_by_the_object() {
 
     // Replicas that are missing are not none.
     let path = format!("{WIDGETS}/empty/scale");
-    assert_eq!(client.get(&path).await.expect(200)["spec"], json!({}));
+    client.get(&path).await.refused(
+        500,
+        "InternalError",
+        "Internal error occurred: the spec replicas field \".spec.replicas\" does not exist",
+    );
     let patch = json!({"metadata": {"labels": {"a": "b"}}});
     client.patch(&path, "merge", &patch).await.refused(
         400,

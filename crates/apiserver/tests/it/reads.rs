@@ -940,7 +940,7 @@ async fn answers_in_the_form_that_is_asked_for() {
     get(path.clone(), "application/cbor").await.refused(
         406,
         "NotAcceptable",
-        "only the following media types are accepted: application/json, application/yaml, \
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
          application/vnd.kubernetes.protobuf",
     );
     let pretty = client.get(&format!("{path}?pretty=true")).await;

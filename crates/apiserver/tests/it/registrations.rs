@@ -347,3 +347,76 @@ async fn admission_gives_services_no_certificates() {
     assert_eq!(client.get(SECRETS).await.expect(200)["items"], secrets);
     server.stop().await;
 }
+
+/// Recorded from kube-apiserver v1.36.4: registrations are patched, applied and compared as all built-in kinds are.
+#[tokio::test]
+async fn registrations_are_converted_as_other_kinds_are() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let webhook = |more: Value| {
+        let mut webhook = bare();
+        webhook["sideEffects"] = "None".into();
+        webhook["admissionReviewVersions"] = json!(["v1"]);
+        webhook
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "m"}, "webhooks": [webhook],
+        })
+    };
+    let path = format!("{MUTATING}/m");
+    client.create(MUTATING, webhook(json!({}))).await;
+    for (patch, why) in [
+        (
+            json!({"webhooks": 1}),
+            "\"map[webhooks:1]\": cannot restore slice from int64",
+        ),
+        (
+            json!({"webhooks": [{"name": "hook.lockgate.test", "clientConfig": {"service": true}}]}),
+            "\"map[webhooks:[map[clientConfig:map[service:true] name:hook.lockgate.test]]]\": cannot restore struct \
+             from: bool",
+        ),
+    ] {
+        let message = format!(" \"\" is invalid: patch: Invalid value: {why}");
+        let answer = client.patch(&path, "strategic", &patch).await;
+        answer.refused(422, "Invalid", &message);
+    }
+    // An integer that is too large loses its upper bits.
+    let large = json!({"service": {"namespace": "n", "name": "s", "port": 2_147_483_648_i64}});
+    let mut large = webhook(json!({"clientConfig": large}));
+    large["metadata"]["name"] = "large".into();
+    let applied = format!("{MUTATING}/large?fieldManager=m");
+    let answer = client.patch(&applied, "apply", &large).await;
+    let told = answer.json()["details"]["causes"][0]["message"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(
+        told.starts_with("Invalid value: -2147483648: port is not valid"),
+        "{}",
+        answer.text()
+    );
+    // An empty list is another one than none, and is not stored.
+    let empty = json!({"namespaceSelector": {"matchExpressions": []}});
+    for kind in ["merge", "strategic"] {
+        let dry = format!("{path}?dryRun=All");
+        let patched = client
+            .patch(&dry, kind, &webhook(empty.clone()))
+            .await
+            .expect(200);
+        assert_eq!(patched["metadata"]["generation"], 2, "{kind}");
+        assert_eq!(
+            patched["webhooks"][0]["namespaceSelector"],
+            json!({}),
+            "{kind}"
+        );
+        let same = client
+            .patch(&dry, kind, &webhook(json!({})))
+            .await
+            .expect(200);
+        assert_eq!(same["metadata"]["generation"], 1, "{kind}");
+    }
+    server.stop().await;
+}

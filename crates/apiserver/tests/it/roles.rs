@@ -44,6 +44,80 @@ async fn bind(client: &Client, user: &str, role: &str, namespace: &str) {
     client.create(&path, binding).await;
 }
 
+/// Recorded from kube-apiserver v1.36.4: whoever may not bind is told of the role as storage tells of it, which
+/// names the resource of the request.
+#[tokio::test]
+async fn roles_that_cannot_be_bound_are_named_as_upstream_does() {
+    let server = start_with(Settings::default()).await;
+    let client = Client::admin(&server).await;
+    let rule = json!({
+        "verbs": ["create"], "apiGroups": ["rbac.authorization.k8s.io"],
+        "resources": ["rolebindings", "clusterrolebindings"],
+    });
+    client
+        .create(CLUSTER_ROLES, role("binder", "l", &rule))
+        .await;
+    let everywhere = json!({
+        "metadata": {"name": "binder"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "binder"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}],
+    });
+    client.create(BINDINGS, everywhere).await;
+    let bob = client.taken_for("bob");
+    let inside = format!("{GROUP}/namespaces/default/rolebindings");
+    for (path, kind, name, code, message) in [
+        (
+            inside.as_str(),
+            "Role",
+            "none",
+            404,
+            "rolebindings.rbac.authorization.k8s.io \"none\" not found",
+        ),
+        (
+            &inside,
+            "ClusterRole",
+            "none",
+            404,
+            "rolebindings.rbac.authorization.k8s.io \"none\" not found",
+        ),
+        (
+            BINDINGS,
+            "ClusterRole",
+            "none",
+            404,
+            "clusterrolebindings.rbac.authorization.k8s.io \"none\" not found",
+        ),
+        (&inside, "Role", "", 400, "Name parameter required."),
+        (
+            &inside,
+            "Role",
+            "a/b",
+            400,
+            "Name parameter invalid: \"a/b\": may not contain '/'",
+        ),
+        (
+            BINDINGS,
+            "Role",
+            "none",
+            400,
+            "Namespace parameter required.",
+        ),
+    ] {
+        let binding = json!({
+            "metadata": {"name": "b"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+        });
+        let answer = bob.post(path, &binding).await;
+        let told = answer.json()["message"].as_str().map(str::to_owned);
+        assert_eq!(
+            (answer.code, told.as_deref()),
+            (code, Some(message)),
+            "{path} {kind} {name}"
+        );
+    }
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn are_there_from_the_start() {
     let server = start_with(Settings::default()).await;

@@ -530,7 +530,7 @@ async fn says_what_it_thinks_of_unknown_fields() {
             422,
             "Invalid",
             "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: \
-             \"Maybe\": supported values: \"Ignore\", \"Strict\", \"Warn\"",
+             \"Maybe\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
         );
     server.stop().await;
 }

@@ -23,6 +23,9 @@ pub(super) struct Decimal {
     scale: i32,
 }
 
+/// The places behind the point that a quantity has at most.
+const NANO: u8 = 9;
+
 impl Decimal {
     pub(super) fn from_int(value: i64, scale: i32) -> Self {
         let digits = if value == 0 {
@@ -99,22 +102,33 @@ impl Decimal {
         }
     }
 
-    /// The number in units of `10^-places`, rounded away from zero and held within 64 bits.
+    /// The number in units of `10^-places`, rounded up. Of what does not fit 64 bits the lower ones are kept: of
+    /// the result, or of the billionths if the number is negative.
+    // UPSTREAM: k8s.io/apimachinery/pkg/api/resource/math.go (scaledValue): its short way is for what is less than
+    // the largest integer, as all negative numbers are.
     pub(super) fn in_units(&self, places: u8) -> i64 {
+        if !self.negative {
+            return self.magnitude(places);
+        }
+        let billionths = self.magnitude(NANO).wrapping_neg();
+        let unit = 10_i64.pow(u32::from(NANO.saturating_sub(places)));
+        billionths / unit + i64::from(billionths % unit != 0)
+    }
+
+    /// The lower 64 bits of the absolute value in units of `10^-places`, rounded up.
+    fn magnitude(&self, places: u8) -> i64 {
         let shift = i64::from(places) - i64::from(self.scale);
         let dropped = usize::try_from(shift.saturating_neg()).unwrap_or(0);
         let kept = self.digits.len().saturating_sub(dropped);
         let (whole, rest) = self.digits.split_at(kept);
-        // Beyond this length the number does not fit anyway.
-        let zeros = usize::try_from(shift).unwrap_or(0).min(20);
+        // Ten to the power of 64 has no lower bits left.
+        let zeros = usize::try_from(shift).unwrap_or(0).min(64);
         let digits = whole.iter().copied().chain(std::iter::repeat_n(0, zeros));
-        let magnitude = digits.fold(0_i128, |sum, digit| {
-            sum.saturating_mul(10).saturating_add(i128::from(digit))
+        let magnitude = digits.fold(0_i64, |sum, digit| {
+            sum.wrapping_mul(10).wrapping_add(i64::from(digit))
         });
-        let up = i128::from(rest.iter().any(|digit| *digit != 0));
-        let magnitude = magnitude.saturating_add(up);
-        let signed = if self.negative { -magnitude } else { magnitude };
-        signed.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+        let up = i64::from(rest.iter().any(|digit| *digit != 0));
+        magnitude.wrapping_add(up)
     }
 
     pub(super) fn compare(&self, other: &Self) -> Ordering {

@@ -65,6 +65,13 @@ fn default_conversion(spec: &mut Map<String, Json>) {
     if spec.get("conversion").is_none_or(Json::is_null) {
         spec.insert("conversion".to_owned(), json!({ "strategy": "None" }));
     }
+    // UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/v1/conversion.go: the internal type has no webhook that
+    // says nothing.
+    if let Some(conversion) = object(spec, "conversion")
+        && conversion.get("webhook").is_some_and(says_nothing)
+    {
+        conversion.remove("webhook");
+    }
     let service = spec
         .get_mut("conversion")
         .and_then(|conversion| conversion.pointer_mut("/webhook/clientConfig/service"))
@@ -73,5 +80,35 @@ fn default_conversion(spec: &mut Map<String, Json>) {
         && service.get("port").is_none_or(Json::is_null)
     {
         service.insert("port".to_owned(), PORT.into());
+    }
+}
+
+/// True of a webhook without a client and without versions.
+fn says_nothing(webhook: &Json) -> bool {
+    let versions = webhook
+        .get("conversionReviewVersions")
+        .and_then(Json::as_array);
+    webhook.get("clientConfig").is_none_or(Json::is_null) && versions.is_none_or(Vec::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn webhooks_that_say_nothing_are_dropped() {
+        for (webhook, stays) in [
+            (json!({}), false),
+            (json!({"conversionReviewVersions": []}), false),
+            (json!({"clientConfig": null}), false),
+            (json!({"conversionReviewVersions": ["v1"]}), true),
+            (json!({"clientConfig": {}}), true),
+        ] {
+            let spec = json!({"conversion": {"strategy": "None", "webhook": webhook}});
+            let mut definition = json!({"spec": spec});
+            defaults(&mut definition);
+            let kept = definition.pointer("/spec/conversion/webhook");
+            assert_eq!(kept.is_some(), stays, "{definition}");
+        }
     }
 }

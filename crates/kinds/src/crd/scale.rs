@@ -124,6 +124,12 @@ impl ScalePaths {
         nested_integer(object, &self.spec_replicas)
     }
 
+    /// The path of the replicas that are asked for.
+    #[must_use]
+    pub fn spec_replicas_path(&self) -> &str {
+        &self.spec_replicas
+    }
+
     /// The `Scale` of an object. Where it says nothing of replicas, there are none.
     ///
     /// # Errors

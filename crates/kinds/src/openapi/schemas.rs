@@ -206,11 +206,40 @@ impl<'d> Schemas<'d> {
             told.push(("x-kubernetes-list-map-keys", json!(field.list_map_keys())));
         }
         if let Some(said) = self.descriptions.of(ty.model_name(), field.name()) {
-            told.push(("description", said.into()));
+            told.push(("description", (said + &values_told(field.ty())).into()));
         }
         say_beside(&mut schema, told);
         schema
     }
+}
+
+/// Enumerations none of whose values has a comment upstream.
+const WITHOUT_COMMENTS: [&str; 11] = [
+    "v1.AllocationConfigSource",
+    "v1.AzureDataDiskCachingMode",
+    "v1.AzureDataDiskKind",
+    "v1.DeviceAllocationMode",
+    "v1.DeviceTolerationOperator",
+    "v1.NodeSelectorOperator",
+    "v1.PodFailurePolicyOnExitCodesOperator",
+    "v1.RestartPolicy",
+    "v1.ScopeSelectorOperator",
+    "v1.Signal",
+    "v1.TolerationOperator",
+];
+
+/// The list of values that ends the description of a member whose type is an enumeration. Where values have
+/// comments upstream there is none: the published OpenAPI, which descriptions are read from, has neither.
+// UPSTREAM: kube-openapi/pkg/generators/enum.go DescriptionLines.
+fn values_told(ty: Type) -> String {
+    if ty.enumeration().is_empty() || !WITHOUT_COMMENTS.contains(&ty.go_name()) {
+        return String::new();
+    }
+    let lines = ty
+        .enumeration()
+        .iter()
+        .map(|value| format!("\n - `\"{value}\"`"));
+    format!("\n\nPossible enum values:{}", lines.collect::<String>())
 }
 
 /// Adds keywords to a schema. Beside a reference nothing else counts, so that it is wrapped.

@@ -266,3 +266,19 @@ fn types_and_members_are_described() {
     let gadget = &told["components"]["schemas"]["com.example.v1.Gadget"];
     assert_eq!(gadget["properties"]["kind"]["description"], "A kind.");
 }
+
+#[test]
+fn values_without_comments_are_told_in_descriptions() {
+    let descriptions = Descriptions::parse(String::from(
+        "io.k8s.api.core.v1.PodSpec\trestartPolicy\tHow.\n\
+         io.k8s.api.core.v1.PodSpec\tdnsPolicy\tWhere.\n",
+    ));
+    let document = document(&served("", "v1"), &descriptions);
+    let members = &document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"];
+    assert_eq!(
+        members["restartPolicy"]["description"],
+        "How.\n\nPossible enum values:\n - `\"Always\"`\n - `\"Never\"`\n - `\"OnFailure\"`"
+    );
+    // Its values have comments upstream.
+    assert_eq!(members["dnsPolicy"]["description"], "Where.");
+}

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{MASTERS, Rbac, Rule};
 use crate::authz;
-use crate::error::{Outcome, forbidden, not_found, plain};
+use crate::error::{Outcome, bad_request, check_key, forbidden, not_found, plain};
 use crate::http::request_info::Target;
 
 /// The group of roles and bindings.
@@ -108,8 +108,15 @@ impl Guard<'_> {
         if group == GROUP && self.may(user, "bind", resource, namespace, name) {
             return Ok(());
         }
+        // The role is read as storage reads it, which judges its name.
+        if kind == "Role" && namespace.is_empty() {
+            return Err(bad_request("Namespace parameter required."));
+        }
+        check_key(name)?;
         let Some(rules) = self.rbac.rules_of_role(namespace_of_role, name) else {
-            return Err(not_found(GROUP, resource, name));
+            // UPSTREAM: apiserver pkg/registry/generic/registry/store.go (qualifiedResourceFromContext): the
+            // resource is that of the request.
+            return Err(not_found(GROUP, &self.target.resource, name));
         };
         self.confirm(user, object, &rules)
     }
@@ -307,8 +314,8 @@ fn missing(held: &[Rule], wanted: &[Rule]) -> Option<BTreeSet<String>> {
     let each: usize = held.iter().map(|rule| 1 + rule.paths.len()).sum();
     let mut left = COMPARISONS;
     let mut found = BTreeSet::new();
-    // Verbs on one resource are listed together, in the order in which they are missing.
-    let mut verbs: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    // Verbs on one resource, or on one object of it, are listed together, in the order in which they are missing.
+    let mut verbs: BTreeMap<(&str, &str, Option<&str>), Vec<&str>> = BTreeMap::new();
     for rule in wanted {
         for verb in &rule.verbs {
             for path in &rule.paths {
@@ -349,30 +356,21 @@ fn missing(held: &[Rule], wanted: &[Rule]) -> Option<BTreeSet<String>> {
                         {
                             continue;
                         }
-                        match name {
-                            None => verbs.entry((group, resource)).or_default().push(verb),
-                            Some(name) => {
-                                found.insert(format!(
-                                    "{{APIGroups:[{}], Resources:[{}], ResourceNames:[{}], \
-                                     Verbs:[{}]}}",
-                                    quote(group),
-                                    quote(resource),
-                                    quote(name),
-                                    quote(verb)
-                                ));
-                            }
-                        }
+                        let verbs = verbs.entry((group, resource, name)).or_default();
+                        verbs.push(verb);
                     }
                 }
             }
         }
     }
-    for ((group, resource), verbs) in verbs {
+    for ((group, resource, name), verbs) in verbs {
         let verbs: Vec<String> = verbs.into_iter().map(quote).collect();
+        let names = name.map(|name| format!(", ResourceNames:[{}]", quote(name)));
         found.insert(format!(
-            "{{APIGroups:[{}], Resources:[{}], Verbs:[{}]}}",
+            "{{APIGroups:[{}], Resources:[{}]{}, Verbs:[{}]}}",
             quote(group),
             quote(resource),
+            names.unwrap_or_default(),
             verbs.join(" ")
         ));
     }
@@ -425,6 +423,16 @@ mod tests {
         assert_eq!(
             told(json!([]), named),
             [r#"{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["get"]}"#]
+        );
+        assert_eq!(
+            told(
+                json!([]),
+                json!([{"verbs": ["watch", "use"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["b", "a"]}])
+            ),
+            [
+                r#"{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["watch" "use"]}"#,
+                r#"{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["watch" "use"]}"#,
+            ]
         );
     }
 

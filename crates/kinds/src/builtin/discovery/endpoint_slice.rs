@@ -285,7 +285,15 @@ fn drop_topology(object: &mut Object, old: Option<&Object>) {
 }
 
 fn address_warnings(object: &Object) -> Vec<String> {
-    if At::root(object, "addressType").text() == "FQDN" {
+    // UPSTREAM: pkg/registry/discovery/endpointslice/strategy.go (warnOnBadIPs): controllers write none that are bad.
+    let metadata = At::root(object, "metadata");
+    let labels = metadata.at("labels");
+    let manager = labels.entry("endpointslice.kubernetes.io/managed-by");
+    let is_controller = matches!(
+        manager.text(),
+        "endpointslice-controller.k8s.io" | "endpointslicemirroring-controller.k8s.io"
+    );
+    if is_controller {
         return Vec::new();
     }
     let mut warnings = Vec::new();
@@ -295,4 +303,31 @@ fn address_warnings(object: &Object) -> Vec<String> {
         }
     }
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::address_warnings;
+
+    #[test]
+    fn addresses_of_any_type_are_warned_about_unless_a_controller_wrote_them() {
+        let slice = |kind: &str, manager: &str| {
+            json!({
+                "metadata": {"labels": {"endpointslice.kubernetes.io/managed-by": manager}},
+                "addressType": kind,
+                "endpoints": [{"addresses": ["010.0.0.1", "a.b"]}],
+            })
+        };
+        for (kind, manager, count) in [
+            ("IPv4", "me", 1),
+            ("FQDN", "me", 1),
+            ("IPv4", "endpointslice-controller.k8s.io", 0),
+        ] {
+            let slice = slice(kind, manager);
+            let warnings = address_warnings(slice.as_object().unwrap());
+            assert_eq!(warnings.len(), count, "{kind} {manager}: {warnings:?}");
+        }
+    }
 }
