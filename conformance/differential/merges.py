@@ -7,6 +7,7 @@ Each policy merges a configuration into objects with its own label: Pods, Deploy
 whose lists are maps, sets or atomic, and whose maps are granular or atomic.
 """
 
+import json
 import random
 import sys
 import time
@@ -190,9 +191,18 @@ def explain(one, other, request):
     if policies.explain(one, other, request):
         return policies.explain(one, other, request)
     sent = policies.mutations(request)
+    strategy = (request[2].get("spec") or {}).get("strategy") or {}
+    if one[0] == other[0] == 201 and strategy.get("type") == "Recreate" and len(sent) > 1 and "rollingUpdate" in sent[0] + sent[1] and without_update(one) == without_update(other):
+        return "rolling updates of two mutations"
     if one[0] == other[0] == 201 and request[2].get("kind") == "Widget" and any("[]" in expression for expression in sent) and without_new_empties(one[1], other[1]) == one[1]:
         return "empty lists"
     return None
+
+
+def without_update(answer):
+    body = json.loads(json.dumps(answer[1]))
+    body["spec"]["strategy"].pop("rollingUpdate", None)
+    return body
 
 
 def without_new_empties(theirs, ours):

@@ -7,6 +7,7 @@ Policies are created in batches; what either server says about one that it refus
 Each policy matches the objects with its own label, so that a request meets one policy.
 """
 
+import json
 import random
 import re
 import sys
@@ -273,8 +274,8 @@ def remember(label, one):
 
 def explain(one, other, request):
     """Values of its own that upstream cannot convert are a defect of it (gaps.toml); whoever can, goes on."""
-    told = str(one[1].get("message", "")) if isinstance(one[1], dict) else ""
-    if re.search(r"expected (list|map|string), got &\{", told) and "expected" not in str(other[1]) and any(OWN_VALUES.search(expression) for expression in mutations(request)):
+    told = json.dumps(one[1])
+    if re.search(r"expected (list|map|string), got &\{", told) and "got &{" not in json.dumps(other[1]) and any(OWN_VALUES.search(expression) for expression in mutations(request)):
         return "values of CEL"
     return None
 

@@ -112,15 +112,7 @@ pub(crate) fn drop_invalid(object: &mut Value) -> Result<(), NoMetadata> {
             value.is_null() || items.is_some_and(|all| all.iter().all(Value::is_string))
         }
         "ownerReferences" => value.is_null() || drop_invalid_references(value),
-        "managedFields" => {
-            // Read as a type, an element that is null is an entry that says nothing.
-            for entry in value.as_array_mut().into_iter().flatten() {
-                if entry.is_null() {
-                    *entry = json!({});
-                }
-            }
-            value.is_null() || are_entries(value)
-        }
+        "managedFields" => value.is_null() || are_entries(value),
         _ => true,
     });
     Ok(())
