@@ -199,6 +199,7 @@ impl<'d> Deletion<'d> {
         let unchanged = metadata::finalizers(&marked) == finalizers;
         let held = !finalizers.is_empty();
         let mut current = (entry.revision, object);
+        let mut is_marked = false;
         if manner == Manner::Graceful || held || !unchanged {
             self.admit(&current.1, &options).await?;
             set_finalizers(&mut marked, finalizers);
@@ -224,12 +225,24 @@ impl<'d> Deletion<'d> {
                     }));
                 }
                 current = (revision, marked);
+                is_marked = true;
                 tokio::time::sleep(MARK_SEEN).await;
             }
         }
         self.admit(&current.1, &options).await?;
-        self.remove(key, current.0, current.1, options.is_dry_run())
-            .await
+        let removed = self.remove(key, current.0, &mut current.1, options.is_dry_run());
+        match removed.await {
+            Ok(()) => {}
+            // The kubelet may remove a marked Pod first.
+            // UPSTREAM: apiserver pkg/registry/generic/registry/store.go (ignoreNotFound)
+            Err(PersistError::NotFound) if is_marked => {}
+            Err(PersistError::Conflict) => return Ok(Round::Lost),
+            Err(error) => return Err(error.about(self.resource(), &self.name)),
+        }
+        Ok(Round::Done(Deleted {
+            object: current.1,
+            gone: true,
+        }))
     }
 
     /// Namespaces and CustomResourceDefinitions are marked first, and deleted when their contents are gone.
@@ -318,18 +331,15 @@ impl<'d> Deletion<'d> {
         &self,
         key: &str,
         expected: Revision,
-        mut object: Value,
+        object: &mut Value,
         dry_run: bool,
-    ) -> Outcome<Round> {
+    ) -> Result<(), PersistError> {
         if !dry_run {
             let resource = &self.request.resource;
-            match self.writer.storage.remove(resource, key, expected).await {
-                Ok(revision) => encoding::set_version(&mut object, revision),
-                Err(PersistError::Conflict) => return Ok(Round::Lost),
-                Err(error) => return Err(error.about(resource, &self.name)),
-            }
+            let revision = self.writer.storage.remove(resource, key, expected).await?;
+            encoding::set_version(object, revision);
         }
-        Ok(Round::Done(Deleted { object, gone: true }))
+        Ok(())
     }
 
     /// Checks what must hold, and how much time the object gets.

@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use lockgate_certs::{Authority, Leaf};
 use serde_json::{Value, json};
@@ -80,7 +82,7 @@ fn kube_apiserver(folder: &Path, port: u16) -> Command {
 struct Ready(Child);
 
 impl Ready {
-    /// Starts it and waits for the line of its log that says that it listens.
+    /// Starts it and waits for a line of its log, within a deadline.
     fn start(mut command: Command, line: &str) -> Self {
         let mut child = command
             .env_remove("RUST_LOG")
@@ -88,14 +90,23 @@ impl Ready {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            // Reads to the end, so that the process never waits for room in the pipe.
+            for line in log.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let ready = Self(child);
+        let end = Instant::now() + Duration::from_secs(60);
         let mut written = String::new();
         while !written.contains(line) {
-            assert_ne!(log.read_line(&mut written).unwrap(), 0, "{written}");
+            let left = end.saturating_duration_since(Instant::now());
+            written += &lines.recv_timeout(left).expect(&written);
+            written.push('\n');
         }
-        // Whatever else it logs fits into the pipe.
-        child.stderr = Some(log.into_inner());
-        Self(child)
+        ready
     }
 
     /// Asks it to stop, and waits until it has.
@@ -222,7 +233,7 @@ fn stands_in_for_etcd() {
         String::from("--listen-peer-urls=http://localhost:0"),
         String::from("--unsafe-no-fsync=true"),
     ]);
-    let etcd = Ready::start(command, "answering health checks");
+    let etcd = Ready::start(command, "serving health checks only");
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let request = "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).unwrap();

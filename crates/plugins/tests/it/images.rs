@@ -283,7 +283,7 @@ async fn a_backend_is_reached_over_https() {
         .map(str::to_owned);
     assert_eq!(token.as_deref(), Some("Bearer secret"));
     for want in [
-        "want an ImageReview",
+        "expected an ImageReview",
         "the server could not find the requested resource",
         "expected ident",
     ] {

@@ -125,7 +125,7 @@ fn early_progress_is_found_out() {
 #[test]
 fn missing_changes_are_found_out() {
     for (events, why) in [
-        (vec![delete("/a", 12)], "not known"),
+        (vec![delete("/a", 12)], "unknown key"),
         (vec![put("/a", 11, 12)], "missing"),
         (vec![put("/a", 12, 12), put("/a", 13, 13)], "missing"),
         (vec![put("/a", 14, 14), put("/b", 13, 13)], "order"),
@@ -167,7 +167,7 @@ async fn names_what_cannot_be_used() {
             prefix: prefix.to_owned(),
             ..EtcdOptions::default()
         };
-        assert!(open(options).await.contains("not a path"), "{prefix}");
+        assert!(open(options).await.contains("expected a path"), "{prefix}");
     }
     let invalid = EtcdOptions {
         servers: vec![String::from("http://[")],

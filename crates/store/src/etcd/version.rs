@@ -58,8 +58,8 @@ mod tests {
             ("3.5.13", None),
             ("3.6.8", None),
             ("3.7.0-rc.1", None),
-            ("v4", Some("cannot be read")),
-            ("", Some("cannot be read")),
+            ("v4", Some("unknown version")),
+            ("", Some("unknown version")),
         ] {
             let found = fault(version);
             assert_eq!(found.is_some(), fault_of.is_some(), "{version}: {found:?}");
