@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use lockgate_webhook::server::{ClientAuth, Server};
 use lockgate_webhook::testing::{Review, serve_with};
@@ -58,6 +59,17 @@ async fn a_decision_is_one_line_without_the_object() {
     let review = Review::create(object)
         .user("mallory\nINFO forged line")
         .dry_run();
+    // Another test may be registering the same events just now, without a subscriber, and then they are off until interest is
+    // computed again.
+    let decided = || String::from_utf8_lossy(&lines.0.lock().unwrap()).contains(": decided ");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !decided() {
+        assert!(Instant::now() < deadline, "decisions are not logged");
+        tracing::callsite::rebuild_interest_cache();
+        send("/validate", &review).await.unwrap();
+    }
+    lines.0.lock().unwrap().clear();
+
     send("/validate", &review).await.unwrap();
     send("/fault", &review).await.unwrap();
     let long = Review::create(object).user("u".repeat(100_000));
