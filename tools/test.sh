@@ -7,7 +7,19 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Tests that run kubectl, Helm or the Python client, by the names of their modules.
-kubectl_tests=(kubectl:: chain::installed_by_helm_it_does_what_the_original_promised chain::the_paths_of_kubebuilder_and_guarded_profiles_work_as_well dev::a_webhook_is_asked)
+kubectl_tests=(
+    kubectl::
+    kubectl_keeps_notes
+    workloads::
+    guides::the_commands_of_a_lockout
+    guides::the_commands_of_serving
+    guides::the_commands_of_simulation
+    whoever_comes_directly
+    the_cost_of_a_request_through_the_proxy
+    chain::installed_by_helm_it_does_what_the_original_promised
+    chain::the_paths_of_kubebuilder_and_guarded_profiles_work_as_well
+    dev::a_webhook_is_asked
+)
 client_tests=(helm:: python:: charts:: chain::installed_by_helm chain::the_paths_of_kubebuilder)
 # Tests that run a browser.
 browser_tests=(browser::)
