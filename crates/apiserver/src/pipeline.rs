@@ -775,7 +775,7 @@ impl Received {
         let storage = &writer.storage;
         if verb == Verb::Watch && part.is_none() {
             let tables = tables?;
-            let shown = Shown { wanted, tables };
+            let shown = (Shown { wanted, tables }, &self.pipeline.room);
             let watch = watch::watch(storage, tasks, request, &self.query, shown);
             return Box::pin(watch).await;
         }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 /// The time after which an unread response loses its seat.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The memory for request bodies and unchunked responses, in bytes.
+/// The memory for request bodies, watch events and unchunked responses, in bytes.
 /// A client that sends a large body or reads a large response slowly keeps its share meanwhile.
 pub(crate) const ROOM: usize = 64 << 20;
 

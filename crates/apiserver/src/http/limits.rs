@@ -15,6 +15,8 @@ pub(crate) const JSON_PATCH_OPERATIONS: usize = 10_000;
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 /// The timeout of a write, whatever the client requests. UPSTREAM: apiserver pkg/endpoints/handlers/create.go
 pub(crate) const WRITE: Duration = Duration::from_secs(34);
+/// The time an event of a watch waits for memory; then the watch ends.
+pub(crate) const WATCH_ROOM: Duration = Duration::from_secs(30);
 /// The time a large write waits for memory for its trees; then the client must retry.
 pub(crate) const TREE_ROOM: Duration = Duration::from_secs(30);
 /// The time a read waits for a resourceVersion that the cache does not have yet. UPSTREAM: apiserver

@@ -1,7 +1,7 @@
 //! Watches.
 //!
-//! The connection of a watch asks for its next event when it has room for it. A client that does not read
-//! falls behind until the store cuts it off, and costs no more memory than any connection: nothing waits for it.
+//! The connection of a watch requests the next event when it can send it, so at most one encoded event waits for a slow
+//! client. All of them share the memory of unread responses. A client that does not read falls behind until its watch expires.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,6 +20,8 @@ use crate::decode::selection::Selection;
 use crate::encoding;
 use crate::error::{Failure, Outcome, expired, plain};
 use crate::http::body::{Body, Response};
+use crate::http::in_flight::{InFlight, Permit};
+use crate::http::limits;
 use crate::http::negotiate::{Encoding, View, Wanted};
 use crate::http::query::{Query, int};
 use crate::persist::Storage;
@@ -46,24 +48,33 @@ pub(crate) struct Shown {
     pub(crate) tables: Option<Tables>,
 }
 
-/// The events of one watch, each made when its client has room for it.
+/// Events up to this size are encoded without a reservation: they take no more memory than the watch itself.
+const UNRESERVED: usize = 4 << 10;
+
+/// The events of one watch, each encoded when its connection can send it.
 struct EventStream {
     storage: Storage,
     resource: Arc<Resource>,
     selection: Selection,
-    /// The objects that are there when the watch begins.
+    /// The initial objects.
     first: vec::IntoIter<Arc<Entry>>,
-    /// A bookmark ends them.
+    /// A bookmark follows the initial objects.
     ends_with_bookmark: bool,
-    /// Changes up to here are not told.
+    /// Changes up to this revision are part of the initial objects.
     after: Revision,
     watch: Box<dyn Watch>,
-    /// Rings at the next bookmark or at the end, whichever is first.
-    clock: Pin<Box<Sleep>>,
+    /// The time of the next bookmark or of the timeout, whichever is first.
+    timer: Pin<Box<Sleep>>,
     end: Instant,
+    /// Completes when the server stops.
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// The memory of responses, and the user who is charged.
+    room: InFlight,
+    user: String,
+    /// The reservation of the event that was encoded last, until the next one is requested.
+    reserved: Option<Permit>,
     bookmarks: bool,
-    /// The version of `meta.k8s.io` if only metadata is shown.
+    /// The version of `meta.k8s.io` if the client requested metadata only.
     metadata_only: Option<&'static str>,
     encoding: Encoding,
     tables: Option<Tables>,
@@ -77,7 +88,7 @@ pub(crate) async fn watch(
     tasks: &Tasks,
     request: &Request,
     query: &Query,
-    shown: Shown,
+    (shown, room): (Shown, &InFlight),
 ) -> Outcome<Response> {
     let resource = &request.resource;
     let selection = Selection::read(query, resource)?;
@@ -135,9 +146,12 @@ pub(crate) async fn watch(
         ends_with_bookmark: bookmarks && initial == Some(true),
         after,
         watch,
-        clock: Box::pin(sleep_until(next_ring(bookmarks, end))),
+        timer: Box::pin(sleep_until(next_bookmark(bookmarks, end))),
         end,
         stopped: Box::pin(async move { tasks.stopped().await }),
+        room: room.clone(),
+        user: request.user().username.clone(),
+        reserved: None,
         bookmarks,
         metadata_only: match shown.wanted.view {
             View::Metadata(version) => Some(version),
@@ -154,8 +168,8 @@ pub(crate) async fn watch(
     Ok(streamed(Body::stream(events), shown.wanted.encoding))
 }
 
-/// The time of the next bookmark, or of the end.
-fn next_ring(bookmarks: bool, end: Instant) -> Instant {
+/// The time of the next bookmark, or of the timeout.
+fn next_bookmark(bookmarks: bool, end: Instant) -> Instant {
     match bookmarks {
         true => end.min(Instant::now() + BOOKMARKS),
         false => end,
@@ -215,8 +229,9 @@ fn event(kind: &str, object: &Value, encoding: Encoding) -> Bytes {
 impl EventStream {
     /// The next event; none at the end.
     async fn next(&mut self) -> Option<Bytes> {
+        self.reserved = None;
         if let Some(entry) = self.first.next() {
-            return Some(self.stored_event("ADDED", &entry).await);
+            return self.stored_event("ADDED", &entry).await;
         }
         if std::mem::take(&mut self.ends_with_bookmark) {
             return Some(self.bookmark(self.after, true));
@@ -226,10 +241,10 @@ impl EventStream {
             let event = tokio::select! {
                 biased;
                 () = &mut self.stopped => return None,
-                () = &mut self.clock => {
+                () = &mut self.timer => {
                     let now = Instant::now();
                     self.is_over = now >= self.end;
-                    self.clock.as_mut().reset(next_ring(self.bookmarks, self.end));
+                    self.timer.as_mut().reset(next_bookmark(self.bookmarks, self.end));
                     if !self.bookmarks {
                         continue;
                     }
@@ -260,7 +275,7 @@ impl EventStream {
         None
     }
 
-    /// A change as the selection sees it: what comes into view is added, what leaves it is deleted.
+    /// The event of a change for the selection: an object that enters the selection is added, one that leaves it is deleted.
     async fn seen_event(&mut self, event: &Event) -> Option<Bytes> {
         let (new, old) = match event {
             Event::Put { entry, previous } => (Some(entry), previous.as_ref()),
@@ -272,17 +287,17 @@ impl EventStream {
                 return Some(error_event(&failure, self.encoding));
             }
         };
-        Some(match seen {
+        match seen {
             (Some(new), Some(_)) => self.stored_event("MODIFIED", new).await,
             (Some(new), None) => self.stored_event("ADDED", new).await,
             (None, Some(old)) => {
-                // An object that is gone, or out of view, is shown with the version of the change.
+                // An object that is deleted or not selected any more has the resourceVersion of the change.
                 let mut last = old.clone();
                 last.revision = event.revision();
                 self.stored_event("DELETED", &last).await
             }
-            (None, None) => return None,
-        })
+            (None, None) => None,
+        }
     }
 
     /// The entry, if the selection includes its object.
@@ -300,29 +315,52 @@ impl EventStream {
         Ok(is_included.then_some(entry))
     }
 
-    /// The event of a stored object, from its bytes where clients are shown those.
-    async fn stored_event(&mut self, kind: &str, entry: &Entry) -> Bytes {
+    /// The event of a stored object, from its bytes where clients get those; none if the watch ends instead.
+    async fn stored_event(&mut self, kind: &str, entry: &Entry) -> Option<Bytes> {
+        if !self.reserve(entry.value.len()).await {
+            self.is_over = true;
+            return None;
+        }
+        let event = self.encode_stored(kind, entry).await;
+        Some(event.unwrap_or_else(|failure| error_event(&failure, self.encoding)))
+    }
+
+    /// Reserves memory for an event before it is encoded. Returns false if the server stops, or if the unread responses
+    /// of the user leave no memory for too long.
+    async fn reserve(&mut self, bytes: usize) -> bool {
+        if bytes <= UNRESERVED {
+            return true;
+        }
+        tokio::select! {
+            biased;
+            () = &mut self.stopped => return false,
+            room = self.room.take_in_turn(&self.user, bytes, limits::WATCH_ROOM) => self.reserved = room,
+        }
+        if self.reserved.is_none() {
+            tracing::debug!(
+                user = self.user,
+                "no memory for a watch event, watch closed"
+            );
+        }
+        self.reserved.is_some()
+    }
+
+    async fn encode_stored(&mut self, kind: &str, entry: &Entry) -> Outcome<Bytes> {
         let is_text = self.encoding != Encoding::Protobuf;
         if !self.resource.is_shown_as_stored() || self.tables.is_some() || !is_text {
-            return match self.storage.decode(entry, &self.resource).await {
-                Ok(object) => self.event(kind, &object),
-                Err(failure) => error_event(&failure, self.encoding),
-            };
+            let object = self.storage.decode(entry, &self.resource).await?;
+            return Ok(self.event(kind, &object));
         }
         let mut line = String::with_capacity(entry.value.len() + 192);
         line.push_str("{\"type\":\"");
         line.push_str(kind);
         line.push_str("\",\"object\":");
-        let rendered = if let Some(version) = self.metadata_only {
-            respond::render_partial(&mut line, entry, None, version)
-        } else {
-            encoding::render(&mut line, entry, Some(self.resource.type_meta()))
-        };
-        if let Err(failure) = rendered {
-            return error_event(&failure, self.encoding);
+        match self.metadata_only {
+            Some(version) => respond::render_partial(&mut line, entry, None, version)?,
+            None => encoding::render(&mut line, entry, Some(self.resource.type_meta()))?,
         }
         line.push_str("}\n");
-        line.into()
+        Ok(line.into())
     }
 
     fn event(&mut self, kind: &str, object: &Value) -> Bytes {

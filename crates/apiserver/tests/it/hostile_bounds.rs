@@ -317,13 +317,12 @@ async fn defaults_make_no_object_without_end() {
     server.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_that_nobody_reads_stay_in_bounds() {
-    let server = start().await;
-    let admin = Client::admin(&server).await;
+/// A user with the permissions for ConfigMaps.
+async fn eve(server: &TestServer) -> Client {
+    let admin = Client::admin(server).await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let role = json!({"metadata": {"name": "eve"}, "rules": [
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "watch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "watch", "create"]},
     ]});
     admin.create(&format!("{rbac}/clusterroles"), role).await;
     let binding = json!({
@@ -333,7 +332,20 @@ async fn events_that_nobody_reads_stay_in_bounds() {
     });
     let bindings = format!("{rbac}/clusterrolebindings");
     admin.create(&bindings, binding).await;
-    let eve = Client::admin(&server).await.with("impersonate-user", "eve");
+    admin.with("impersonate-user", "eve")
+}
+
+fn large(name: &str) -> Value {
+    let mut object = config_map(name);
+    object["data"] = json!({"text": "x".repeat(900_000)});
+    object
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_nobody_reads_stay_in_bounds() {
+    let server = start().await;
+    let admin = Client::admin(&server).await;
+    let eve = eve(&server).await;
     let mut unread = Vec::new();
     for _ in 0..120 {
         unread.push(eve.watch(CONFIG_MAPS).await);
@@ -342,13 +354,48 @@ async fn events_that_nobody_reads_stay_in_bounds() {
     let before = crate::hostile::resident_bytes();
     // 3 GB, if each watch kept its events.
     for number in 0..30 {
-        let mut object = config_map(&format!("large-{number}"));
-        object["data"] = json!({"text": "x".repeat(900_000)});
-        admin.create(CONFIG_MAPS, object).await;
+        admin
+            .create(CONFIG_MAPS, large(&format!("large-{number}")))
+            .await;
         assert_eq!(read.line().await, format!("ADDED large-{number}"));
     }
     let grown = crate::hostile::resident_bytes().saturating_sub(before);
     assert!(grown < 700_000_000, "{grown} bytes more");
     drop(unread);
+    server.stop().await;
+}
+
+/// Each connection holds an encoded event as long as its client does not read. They are charged to their user.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_events_take_the_memory_of_their_user() {
+    let server = start().await;
+    let eve = eve(&server).await;
+    let admin = Client::admin(&server).await;
+    // More than the kernel buffers for a connection.
+    for number in 0..14 {
+        admin
+            .create(CONFIG_MAPS, large(&format!("large-{number}")))
+            .await;
+    }
+    let tls = tls(&server, &crate::support::admin(&server), "http/1.1");
+    let request = format!(
+        "GET {CONFIG_MAPS}?watch=true HTTP/1.1\r\nhost: x\r\nimpersonate-user: eve\r\n\r\n"
+    );
+    let mut unread = Vec::new();
+    for _ in 0..60 {
+        let mut stream = connect(&tls, server.address()).await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        unread.push(stream);
+    }
+    let creates = async |code: u16| {
+        let path = format!("{CONFIG_MAPS}?dryRun=All");
+        within(async { while eve.post(&path, &large("more")).await.code != code {} }).await;
+    };
+    creates(429).await;
+    // Others have their own share.
+    admin.create(CONFIG_MAPS, large("other")).await;
+    drop(unread);
+    creates(201).await;
     server.stop().await;
 }
