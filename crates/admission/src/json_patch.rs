@@ -196,19 +196,8 @@ impl Patch {
 
 fn wrong_type(found: Kind, go_type: &'static str) -> DecodeError {
     DecodeError::WrongType {
-        found: kind_name(found),
+        found: found.name(),
         go_type,
-    }
-}
-
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Null => "null",
-        Kind::Bool => "bool",
-        Kind::Number => "number",
-        Kind::String => "string",
-        Kind::Array => "array",
-        Kind::Object => "object",
     }
 }
 
@@ -237,7 +226,7 @@ impl<'a> Operation<'a> {
             None => Err(missing),
             Some(value) => value
                 .as_str()
-                .ok_or_else(|| PointerProblem::NotAString(kind_name(value.kind()))),
+                .ok_or_else(|| PointerProblem::NotAString(value.kind().name())),
         }
     }
 

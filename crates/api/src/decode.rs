@@ -471,7 +471,7 @@ impl Decoder {
     }
 
     fn wrong_type(&mut self, value: Value<'_>, go_type: &str) -> Step {
-        self.type_error(describe(value), go_type, value.span());
+        self.type_error(value.kind().name(), go_type, value.span());
         Ok(())
     }
 
@@ -495,17 +495,5 @@ impl Decoder {
 
     fn fail(&mut self, message: String, span: Span) {
         self.error.get_or_insert(DecodeError { message, span });
-    }
-}
-
-/// The type of a value in the words of decode errors.
-pub(crate) fn describe(value: Value<'_>) -> &'static str {
-    match value.kind() {
-        Kind::Null => "null",
-        Kind::Bool => "bool",
-        Kind::Number => "number",
-        Kind::String => "string",
-        Kind::Array => "array",
-        Kind::Object => "object",
     }
 }

@@ -78,6 +78,21 @@ pub enum Kind {
     Object,
 }
 
+impl Kind {
+    /// The name of the type in Go's decoding errors.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool => "bool",
+            Self::Number => "number",
+            Self::String => "string",
+            Self::Array => "array",
+            Self::Object => "object",
+        }
+    }
+}
+
 /// One value tree with its texts.
 #[derive(Clone, Default)]
 pub struct Document {

@@ -15,7 +15,7 @@ mod tests;
 pub use format::{
     format_double, format_double_decimal, format_double_six, format_fixed, format_scientific,
 };
-pub use parse::{atoi, parse_bool, parse_double, parse_int, parse_uint};
+pub use parse::{atoi, int, parse_bool, parse_double, parse_int, parse_uint, uint};
 
 /// A number that does not fit the type it is asked to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,25 +37,27 @@ impl std::fmt::Display for RangeError {
 
 impl std::error::Error for RangeError {}
 
-/// Text that is no decimal `int`, in the words of Go's `strconv.Atoi`.
+/// An invalid decimal integer, with the message of Go's `strconv.NumError`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AtoiError {
+pub struct NumError {
+    function: &'static str,
     text: String,
     reason: &'static str,
 }
 
-impl std::fmt::Display for AtoiError {
+impl std::fmt::Display for NumError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "strconv.Atoi: parsing {}: {}",
+            "strconv.{}: parsing {}: {}",
+            self.function,
             quote(&self.text),
             self.reason
         )
     }
 }
 
-impl std::error::Error for AtoiError {}
+impl std::error::Error for NumError {}
 
 /// Truncates a double toward zero into an `int`.
 ///

@@ -5,7 +5,7 @@ use std::fmt;
 use lockgate_go::time::{ParseTimeError, Rfc3339};
 use serde::{Serialize, Serializer};
 
-use crate::decode::{DecodeError, Decoder, Pointee, describe};
+use crate::decode::{DecodeError, Decoder, Pointee};
 use crate::document::{Kind, Value};
 
 /// A point in time.
@@ -99,7 +99,7 @@ impl Decoder {
                 }
                 Err(error) => error.to_string(),
             },
-            _ => self.type_message(describe(value), "string"),
+            _ => self.type_message(value.kind().name(), "string"),
         };
         Err(DecodeError {
             message,

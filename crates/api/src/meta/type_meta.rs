@@ -2,7 +2,6 @@
 //!
 //! UPSTREAM: k8s.io/apimachinery pkg/runtime/serializer/json/meta.go.
 
-use crate::decode::describe;
 use crate::document::{Kind, Value};
 
 /// `apiVersion` and `kind`, taken apart.
@@ -49,7 +48,7 @@ impl TypeMeta {
     /// The root is no object, a member is no string, or `apiVersion` has more than one slash.
     pub fn read(root: Value<'_>) -> Result<Self, TypeMetaError> {
         if !matches!(root.kind(), Kind::Object | Kind::Null) {
-            return Err(TypeMetaError::NotAnObject(describe(root).to_owned()));
+            return Err(TypeMetaError::NotAnObject(root.kind().name().to_owned()));
         }
         // Here, unlike everywhere else, names match in any case.
         let (mut api_version, mut kind) = ("", "");
@@ -66,7 +65,7 @@ impl TypeMeta {
                 Some(text) => *target = text,
                 None if member.value.is_null() => {}
                 None => {
-                    let found = describe(member.value).to_owned();
+                    let found = member.value.kind().name().to_owned();
                     problem.get_or_insert(TypeMetaError::NotAString { field, found });
                 }
             }

@@ -6,11 +6,12 @@ use std::sync::OnceLock;
 
 use lockgate_admission::object::Object;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_go::number::int;
 use serde_json::{Map, Value};
 
 use crate::error::{Outcome, bad_request, invalid};
 use crate::http::negotiate::PatchType;
-use crate::http::query::{Query, int};
+use crate::http::query::Query;
 
 /// The group of options.
 const GROUP: &str = "meta.k8s.io";

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::selector::Selector;
+use lockgate_go::number::int;
 use lockgate_store::{Bloom, Entry};
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,7 +15,7 @@ use crate::encoding::scan::{Unclear, plain_text};
 use crate::encoding::{self, labels};
 use crate::error::{Outcome, bad_request, corrupt, invalid};
 use crate::http::field_selector::{self, Term};
-use crate::http::query::{Query, int};
+use crate::http::query::Query;
 use crate::registry::Resource;
 
 /// The metadata that selectors read.

@@ -1,8 +1,5 @@
 //! The query of a request as a list of decoded pairs.
 
-use lockgate_go::number;
-use lockgate_go::quote::quote;
-
 /// Decoded pairs, in order. A pair that cannot be decoded is passed over, as Go does.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
@@ -48,40 +45,6 @@ impl Query {
     pub(crate) fn flag(&self, key: &str) -> Option<bool> {
         self.first(key)
             .map(|value| !value.eq_ignore_ascii_case("false") && value != "0")
-    }
-}
-
-/// Parses an integer as Go does.
-pub(crate) fn int(text: &str) -> Result<i64, BadNumber> {
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    number::parse_int(text).ok_or_else(|| BadNumber::new("ParseInt", text, digits))
-}
-
-/// Parses an unsigned integer as Go does.
-pub(crate) fn uint(text: &str) -> Result<u64, BadNumber> {
-    number::parse_uint(text).ok_or_else(|| BadNumber::new("ParseUint", text, text))
-}
-
-/// An invalid number, with Go's message.
-#[derive(Debug, thiserror::Error)]
-#[error("strconv.{function}: parsing {}: {why}", quote(.text))]
-pub(crate) struct BadNumber {
-    function: &'static str,
-    text: String,
-    why: &'static str,
-}
-
-impl BadNumber {
-    fn new(function: &'static str, text: &str, digits: &str) -> Self {
-        let is_digits = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
-        Self {
-            function,
-            text: text.to_owned(),
-            why: match is_digits {
-                true => "value out of range",
-                false => "invalid syntax",
-            },
-        }
     }
 }
 

@@ -13,6 +13,7 @@ use base64::engine::{DecodePaddingMode, Engine as _};
 use lockgate_api::document::{self, Kind};
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_go::json;
+use lockgate_go::number::{int, uint};
 use lockgate_store::{Bloom, Entry, List, ReadAt, ReadError, Revision};
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ use crate::decode::selection::Selection;
 use crate::error::{Failure, Outcome, bad_request, expired, read_failed};
 use crate::heavy;
 use crate::http::limits;
-use crate::http::query::{Query, int, uint};
+use crate::http::query::Query;
 use crate::persist::Storage;
 use crate::registry::Resource;
 use crate::request::Request;
@@ -427,7 +428,7 @@ fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
         ))
     };
     if !matches!(value.kind(), Kind::Object | Kind::Null) {
-        let of = described(value.kind());
+        let of = value.kind().name();
         return Err(mistyped(of, "value", "storage.continueToken"));
     }
     let text = |key: &str| match value.get(key) {
@@ -437,7 +438,7 @@ fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
             (None, Kind::Null) => Ok(String::new()),
             _ => {
                 let field = format!("struct field continueToken.{key}");
-                Err(mistyped(described(member.kind()), &field, "string"))
+                Err(mistyped(member.kind().name(), &field, "string"))
             }
         },
     };
@@ -450,7 +451,7 @@ fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
             None => {
                 let of = match member.as_number() {
                     Some(text) => format!("number {text}"),
-                    None => described(member.kind()).to_owned(),
+                    None => member.kind().name().to_owned(),
                 };
                 return Err(mistyped(&of, "struct field continueToken.rv", "int64"));
             }
@@ -475,18 +476,6 @@ fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
         return Err(invalid(&start));
     }
     Ok((revision, key.strip_suffix('\0').unwrap_or(key).to_owned()))
-}
-
-/// The name of a form of JSON in Go's errors.
-fn described(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Null => "null",
-        Kind::Bool => "bool",
-        Kind::Number => "number",
-        Kind::String => "string",
-        Kind::Array => "array",
-        Kind::Object => "object",
-    }
 }
 
 /// Base64 as Go reads it: bits that are left over may be anything.

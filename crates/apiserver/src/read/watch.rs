@@ -11,6 +11,7 @@ use std::vec;
 
 use bytes::Bytes;
 use futures_util::stream;
+use lockgate_go::number::int;
 use lockgate_kinds::protobuf;
 use lockgate_store::{Entry, Event, ReadAt, ReadError, Revision, Watch};
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ use crate::http::body::{Body, Response};
 use crate::http::in_flight::{InFlight, Permit};
 use crate::http::limits;
 use crate::http::negotiate::{Encoding, View, Wanted};
-use crate::http::query::{Query, int};
+use crate::http::query::Query;
 use crate::persist::Storage;
 use crate::read::list;
 use crate::registry::Resource;

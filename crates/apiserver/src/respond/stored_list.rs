@@ -83,11 +83,11 @@ impl StoredList {
             self.write_item(&mut text, index)?;
         }
         // UPSTREAM: apiserver pkg/endpoints/handlers/response.go (asPartialObjectMetadataList) appends to no list.
-        if matches!(self.form, Form::Metadata(_)) && self.entries.is_empty() && text.ends_with('[')
+        if matches!(self.form, Form::Metadata(_))
+            && self.entries.is_empty()
+            && let Some(head) = text.strip_suffix('[')
         {
-            text.pop();
-            text.push_str("null}");
-            return Ok(text);
+            return Ok(format!("{head}null}}"));
         }
         text.push_str("]}");
         Ok(text)

@@ -1,6 +1,6 @@
 //! Reads the format string of `format`.
 
-use lockgate_go::number::{self, AtoiError};
+use lockgate_go::number::{self, NumError};
 
 /// The kind of a clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub enum ClauseError {
     /// The text ends within the precision.
     EndlessPrecision,
     /// The precision is empty or too large.
-    Precision(AtoiError),
+    Precision(NumError),
     /// The letter is none of the known ones.
     Unrecognized(char),
 }

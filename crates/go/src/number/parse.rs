@@ -1,6 +1,6 @@
 //! Text to numbers: what Go's `strconv` accepts, no more and no less.
 
-use super::AtoiError;
+use super::NumError;
 
 /// Parses a decimal `int`: an optional sign and ASCII digits.
 #[must_use]
@@ -31,24 +31,48 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Parses a decimal integer and says in Go's words why it cannot.
+/// Parses a decimal integer like `strconv.Atoi`.
 ///
 /// # Errors
 ///
-/// Anything [`parse_int`] refuses.
-pub fn atoi(text: &str) -> Result<i64, AtoiError> {
-    parse_int(text).ok_or_else(|| {
-        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let reason = if is_digits(digits) {
-            "value out of range"
-        } else {
-            "invalid syntax"
-        };
-        AtoiError {
+/// Anything [`parse_int`] rejects.
+pub fn atoi(text: &str) -> Result<i64, NumError> {
+    parse_int(text).ok_or_else(|| NumError::new("Atoi", text, without_sign(text)))
+}
+
+/// Parses a decimal integer like `strconv.ParseInt`.
+///
+/// # Errors
+///
+/// Anything [`parse_int`] rejects.
+pub fn int(text: &str) -> Result<i64, NumError> {
+    parse_int(text).ok_or_else(|| NumError::new("ParseInt", text, without_sign(text)))
+}
+
+/// Parses a decimal integer like `strconv.ParseUint`.
+///
+/// # Errors
+///
+/// Anything [`parse_uint`] rejects.
+pub fn uint(text: &str) -> Result<u64, NumError> {
+    parse_uint(text).ok_or_else(|| NumError::new("ParseUint", text, text))
+}
+
+fn without_sign(text: &str) -> &str {
+    text.strip_prefix(['+', '-']).unwrap_or(text)
+}
+
+impl NumError {
+    fn new(function: &'static str, text: &str, digits: &str) -> Self {
+        Self {
+            function,
             text: text.to_owned(),
-            reason,
+            reason: match is_digits(digits) {
+                true => "value out of range",
+                false => "invalid syntax",
+            },
         }
-    })
+    }
 }
 
 /// Parses a double: decimal or hexadecimal, with Go's digit separators, `inf`, `infinity` and

@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 
 use super::Timestamp;
 use super::civil::Date;
-use crate::number::{self, AtoiError};
+use crate::number::{self, NumError};
 
 /// A time zone a getter can be asked for.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub enum ZoneError {
     InvalidName,
     /// The text has a colon but is no offset.
     #[error(transparent)]
-    Offset(AtoiError),
+    Offset(NumError),
 }
 
 impl Zone {
@@ -63,7 +63,7 @@ impl Zone {
 
 /// UPSTREAM: cel-go common/stdlib/standard.go (inTimeZone): the hours' sign decides for both
 /// numbers, neither has a range, and both wrap as Go's integers do.
-fn fixed(hours: &str, minutes: &str) -> Result<Zone, AtoiError> {
+fn fixed(hours: &str, minutes: &str) -> Result<Zone, NumError> {
     const NANOS_PER_MINUTE: i64 = 60_000_000_000;
     let negative = hours.starts_with('-');
     let hours = number::atoi(hours)?.wrapping_mul(60);
