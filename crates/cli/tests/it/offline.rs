@@ -398,6 +398,7 @@ async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
         &file("capture.jsonl"),
         "--bind-address=127.0.0.1",
         "--secure-port=0",
+        "--shutdown-delay-duration=0",
     ]);
     command.args([
         "--self-signed=127.0.0.1",

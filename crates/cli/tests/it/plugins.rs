@@ -110,9 +110,11 @@ fn the_example_configuration_is_served() {
         "--ca-out={}",
         folder.path().join("ca.crt").display()
     ));
+    command.arg("--shutdown-delay-duration=1h");
     let mut served = Served::start(command);
     assert!(served.line().starts_with("https://127.0.0.1:"));
-    served.stop();
+    // The delay is for load balancers, not for the interrupt key.
+    served.interrupt();
 }
 
 /// A server that does not run the plugin itself, and the plugin as its webhook.
@@ -137,6 +139,7 @@ async fn a_server_calls_plugins_that_it_does_not_run() {
         "--bind-address=127.0.0.1",
         "--secure-port=0",
         "--self-signed=127.0.0.1,localhost",
+        "--shutdown-delay-duration=0",
     ]);
     command.arg(format!("--ca-out={ca}"));
     command.arg(format!("--kubeconfig={kubeconfig}"));

@@ -143,6 +143,14 @@ impl Served {
         let _ = self.child.wait();
     }
 
+    /// Sends it SIGINT, and waits until it has ended.
+    pub(crate) fn interrupt(mut self) {
+        signal("INT", self.pid());
+        let ended = self.lines.recv_timeout(DEADLINE);
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
+        assert_eq!(self.exit_code(), Some(0));
+    }
+
     /// Asks it to stop, waits for it, and gives what it wrote to standard error.
     pub(crate) fn stop(mut self) -> String {
         signal("TERM", self.pid());

@@ -105,18 +105,24 @@ impl Running {
     }
 
     /// Stops: fails readiness, keeps serving for the delay, then drains requests in progress.
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
+        let delay = self.shutdown_delay;
+        self.stop_after(delay).await;
+    }
+
+    async fn stop_after(mut self, delay: Duration) {
         tracing::info!("stopping");
         self.phase.send_replace(Phase::Draining);
-        tokio::time::sleep(self.shutdown_delay).await;
+        tokio::time::sleep(delay).await;
         self.phase.send_replace(Phase::Closing);
         self.reviews.ended().await;
         self.others.shutdown().await;
         tracing::info!("stopped");
     }
 
-    /// Waits for SIGTERM or SIGINT, and [stops](Self::stop). A second signal does not wait. Signals are listened for
-    /// from the call on, before the future is polled.
+    /// Waits for SIGTERM or SIGINT, and [stops](Self::stop). SIGINT, the interrupt key of a terminal, skips the delay,
+    /// which is for load balancers. A second signal does not wait. Signals are handled from the call on, before the
+    /// future is polled.
     ///
     /// # Errors
     ///
@@ -128,12 +134,12 @@ impl Running {
         );
         async move {
             let (mut terminate, mut interrupt) = (signals.0?, signals.1?);
+            let delay = tokio::select! {
+                _ = terminate.recv() => self.shutdown_delay,
+                _ = interrupt.recv() => Duration::ZERO,
+            };
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            tokio::select! {
-                () = self.stop() => {}
+                () = self.stop_after(delay) => {}
                 _ = terminate.recv() => tracing::warn!("forced shutdown"),
                 _ = interrupt.recv() => tracing::warn!("forced shutdown"),
             }
