@@ -48,8 +48,7 @@ pub(super) fn unescape_bytes(token: &str) -> Result<Vec<u8>, &'static str> {
     Ok(out)
 }
 
-/// Normalises line endings to `
-/// `.
+/// Normalises line endings to `\n`.
 fn normalize(body: &str) -> String {
     body.replace("\r\n", "\n").replace('\r', "\n")
 }

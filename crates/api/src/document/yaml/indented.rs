@@ -1,10 +1,8 @@
 //! Indents lines that the parser rejects for their indentation.
 //!
 //! Within brackets and quotes, Kubernetes' library allows a line to start in any column. Later versions of YAML do
-//! not, and neither does the parser here: `args: [
-//!   a,
-//! ]` is rejected in a list. Such a line is indented with spaces, which are not significant there, and all positions
-//! refer to the original source.
+//! not, and neither does the parser here: `args: [\n  a,\n]` is rejected in a list. Such a line is indented with
+//! spaces, which are not significant there, and all positions refer to the original source.
 //!
 //! UPSTREAM: go.yaml.in/yaml/v2 scannerc.go (yaml_parser_unroll_indent, yaml_parser_scan_flow_scalar).
 
