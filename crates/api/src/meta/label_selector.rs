@@ -33,8 +33,7 @@ wire_struct! {
     }
 }
 
-/// Whether values of expressions are validated. Objects stored before this validation existed may
-/// keep theirs.
+/// The validation of values in expressions. Objects stored before it existed may keep invalid values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpressionValues {
     /// Values are validated.

@@ -33,7 +33,7 @@ impl Estimate {
     const ZERO: Self = Self::exactly(0);
     const ONE: Self = Self::exactly(1);
 
-    /// A known number.
+    /// An exact number.
     #[must_use]
     pub const fn exactly(n: u64) -> Self {
         Self { min: n, max: n }
