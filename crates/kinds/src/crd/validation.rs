@@ -460,7 +460,7 @@ fn validate_presence(
     }
 }
 
-/// A value that has to be one of a few.
+/// Validates an enum value.
 fn validate_choice(
     place: &Path<'_>,
     value: &str,
