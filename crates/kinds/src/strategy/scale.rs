@@ -136,7 +136,7 @@ mod tests {
             scale["status"],
             json!({"replicas": 1, "selector": "a=b,b=c,z"})
         );
-        // It is in normal form.
+        // The result is in normal form.
         let ty = type_of("autoscaling", "v1", "Scale").unwrap();
         assert_eq!(ty.decode_value(&scale).unwrap().value, scale);
         scale["spec"]["replicas"] = json!(7);
