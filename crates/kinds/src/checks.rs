@@ -187,8 +187,8 @@ pub(crate) fn check_label(value: &str) -> Vec<String> {
 
 /// Validates the prefix of a generated label: a trailing `-` is valid, since a suffix follows.
 fn check_label_prefix(value: &str) -> Vec<String> {
-    // UPSTREAM: apimachinery pkg/api/validation/generic.go (maskTrailingDash) puts an `a` in place
-    // of the last two bytes.
+    // UPSTREAM: apimachinery pkg/api/validation/generic.go (maskTrailingDash) replaces the last two
+    // bytes with an `a`.
     match value.as_bytes() {
         [stem @ .., _, b'-'] => check_label(&format!("{}a", String::from_utf8_lossy(stem))),
         _ => check_label(value),

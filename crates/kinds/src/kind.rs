@@ -177,8 +177,8 @@ pub trait Kind: fmt::Debug + Send + Sync {
     /// The field paths that an endpoint resets, which field managers do not own. Not called for a status without
     /// subresource.
     ///
-    /// UPSTREAM: the strategies' GetResetFields. That of the endpoints for ephemeral containers and
-    /// resizing is not used.
+    /// UPSTREAM: the strategies' GetResetFields. Those of `ephemeralcontainers` and `resize` are
+    /// not used.
     fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
         match subresource {
             "" | "finalize" => &[&["status"]],

@@ -13,7 +13,7 @@
 //! messages, nested at most [`tree::MAX_DEPTH`](crate::tree::MAX_DEPTH) levels.
 //!
 //! UPSTREAM: apimachinery pkg/runtime/serializer/protobuf/protobuf.go, and the `generated.pb.go` of each
-//! package for the texts of errors.
+//! package for error messages.
 
 mod encode;
 mod envelope;

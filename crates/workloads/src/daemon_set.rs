@@ -31,7 +31,7 @@ const GENERATION_LABEL: &str = "pod-template-generation";
 const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 /// The delay before a failed Pod is replaced.
 ///
-/// UPSTREAM: kubernetes cmd/kube-controller-manager (the first pause of the failed Pods' backoff)
+/// UPSTREAM: kubernetes cmd/kube-controller-manager (the initial backoff of failed Pods)
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 /// The taints that Pods of every DaemonSet tolerate, with their effects.

@@ -106,7 +106,7 @@ fn is_paused(deployment: &Value) -> bool {
 }
 
 fn has_deadline(deployment: &Value) -> bool {
-    // UPSTREAM: kubernetes pkg/controller/deployment/util (HasProgressDeadline): the largest number is none.
+    // UPSTREAM: kubernetes pkg/controller/deployment/util (HasProgressDeadline): `MaxInt32` means no deadline.
     let seconds = number(deployment, "/spec/progressDeadlineSeconds");
     seconds.is_some_and(|seconds| seconds != i64::from(i32::MAX))
 }

@@ -21,7 +21,7 @@ const AUTHOR: Author = Author::Controller {
     account: "disruption-controller",
     component: "controllermanager",
 };
-/// The time after which an evicted Pod that still exists counts as not disrupted.
+/// The time after which an evicted Pod that is not terminating counts as not disrupted.
 const DELETION_TIMEOUT: i64 = 120;
 
 /// Updates the status of a PodDisruptionBudget.
@@ -120,7 +120,7 @@ fn size(context: &Context, pod: &Object) -> Option<(String, i64)> {
     Some((sized.uid().to_owned(), size))
 }
 
-/// The evicted Pods that still exist, and when the first of them expires.
+/// The evicted Pods that are not terminating yet, and when the first entry expires.
 fn disrupted(budget: &Value, pods: &[Arc<Object>]) -> (Map<String, Value>, Next) {
     let mut next = Next::Done;
     let known = budget

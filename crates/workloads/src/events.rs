@@ -17,7 +17,7 @@ use crate::object::{Object, now_text};
 const WAITING_MAX: usize = 4096;
 /// The maximum number of recent events kept for counting.
 const KNOWN_MAX: usize = 4096;
-/// The burst of events per object, and the interval at which it is refilled.
+/// The burst of events per object, and the interval at which one is refilled.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(300);
 

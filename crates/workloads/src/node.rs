@@ -22,7 +22,7 @@ const SIMULATED: &str = "lockgate.dev/simulated";
 /// The namespace of node Leases, the heartbeats of nodes.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 const LEASE_SECONDS: i64 = 40;
-/// UPSTREAM: kubernetes pkg/kubelet (a quarter of the duration of the lease)
+/// UPSTREAM: kubernetes pkg/kubelet (a quarter of the Lease duration)
 const RENEWAL: Duration = Duration::from_secs(10);
 /// The pause before a rejected registration is retried.
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(1);

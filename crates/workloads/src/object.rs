@@ -314,8 +314,8 @@ pub(crate) fn scaled(value: Option<&Value>, total: i64, rounds_up: bool) -> Opti
 
 /// The hash of a template and a collision count, in an alphabet without vowels.
 ///
-/// UPSTREAM: kubernetes pkg/controller/controller_utils.go (ComputeHash), apimachinery pkg/util/rand. There
-/// Upstream hashes Go's representation, here it is the JSON value.
+/// UPSTREAM: kubernetes pkg/controller/controller_utils.go (ComputeHash), apimachinery pkg/util/rand, which
+/// hashes Go's representation instead of the JSON.
 pub(crate) fn template_hash(tree: &Value, collisions: Option<i64>) -> String {
     let mut hash = Fnv::new();
     hash.write(tree.to_string().as_bytes());

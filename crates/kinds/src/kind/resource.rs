@@ -1,7 +1,7 @@
 //! The row of a resource: its names, its write rules, and its [`Kind`].
 //!
-//! UPSTREAM: api/discovery/ for names and verbs, pkg/registry/*/strategy.go for the rules of
-//! updates and generations.
+//! UPSTREAM: api/discovery/ for names and verbs, pkg/registry/*/strategy.go for update
+//! rules and generations.
 
 use super::Kind;
 

@@ -179,7 +179,7 @@ impl Step {
         if text == "*" {
             return Some(Self::All);
         }
-        // UPSTREAM: names in brackets stand in single quotes only.
+        // UPSTREAM: names in brackets are always single-quoted.
         if let Some(name) = text.strip_prefix('\'').and_then(|_| quoted(text)) {
             return Some(Self::Member(name));
         }

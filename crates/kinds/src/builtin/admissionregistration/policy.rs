@@ -374,7 +374,7 @@ fn parameter_reference(object: &Value) -> Value {
     }
 }
 
-/// A selector as Go prints the Protobuf message.
+/// A selector as its generated `String` method prints it in Go.
 fn go_selector(selector: &Value) -> String {
     let labels: String = read::members(selector, "/matchLabels")
         .into_iter()

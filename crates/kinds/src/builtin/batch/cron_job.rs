@@ -49,7 +49,7 @@ pub(super) const CRON_JOBS: Resource = namespaced(
 pub(super) struct CronJob;
 
 impl Kind for CronJob {
-    /// UPSTREAM: kubernetes pkg/registry/batch/cronjob/strategy.go validates no status, nor the metadata with it.
+    /// UPSTREAM: kubernetes pkg/registry/batch/cronjob/strategy.go does not validate status updates.
     fn validate_update(
         &self,
         subresource: &str,

@@ -110,7 +110,7 @@ pub(super) fn sealed(errors: &mut FieldErrors, object: &Object, old: &Object, me
         errors.push(FieldError::forbidden(&Path::root("immutable"), DETAIL));
     }
     for member in members {
-        // UPSTREAM: pkg/apis/core/v1/defaults.go (SetDefaults_ConfigMap): data is never absent.
+        // UPSTREAM: pkg/apis/core/v1/defaults.go (SetDefaults_ConfigMap): `data` defaults to an empty map.
         let empty = Value::Object(Object::new());
         let of = |object: &Object| match object.get(*member) {
             None if *member == "data" => Some(empty.clone()),

@@ -180,7 +180,7 @@ fn docker_config(errors: &mut FieldErrors, data: &Object, key: &str) {
 
 /// Warnings about a TLS certificate and its key.
 ///
-/// UPSTREAM: crypto/tls (X509KeyPair), as far as it looks for PEM blocks
+/// UPSTREAM: crypto/tls (X509KeyPair), only its search for PEM blocks
 fn secret_warnings(object: &Object) -> Vec<String> {
     if text(object, "type") != "kubernetes.io/tls" {
         return Vec::new();

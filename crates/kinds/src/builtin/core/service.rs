@@ -238,7 +238,7 @@ fn drop_type_dependent(object: &mut Object, old: &Object) {
             }
         }
     }
-    // UPSTREAM: pkg/registry/core/service/strategy.go (needsNodePort asks for the type alone)
+    // UPSTREAM: pkg/registry/core/service/strategy.go (needsNodePort checks the type only)
     let has_node_ports = |spec: &Object| matches!(text(spec, "type"), "NodePort" | "LoadBalancer");
     let former = node_ports(old_spec);
     if has_node_ports(old_spec)

@@ -285,7 +285,7 @@ fn drop_topology(object: &mut Object, old: Option<&Object>) {
 }
 
 fn address_warnings(object: &Object) -> Vec<String> {
-    // UPSTREAM: pkg/registry/discovery/endpointslice/strategy.go (warnOnBadIPs): controllers write none that are bad.
+    // UPSTREAM: pkg/registry/discovery/endpointslice/strategy.go (warnOnBadIPs): controllers write valid IPs only.
     let metadata = At::root(object, "metadata");
     let labels = metadata.at("labels");
     let manager = labels.entry("endpointslice.kubernetes.io/managed-by");

@@ -15,7 +15,7 @@ use lockgate_kinds::typed::type_of;
 use serde_json::{Value, json};
 
 /// The outcome of a write.
-#[allow(dead_code, reason = "the example prints what the test leaves aside")]
+#[allow(dead_code, reason = "used by the example only")]
 #[derive(Debug)]
 pub(crate) enum End {
     /// The body cannot be decoded.

@@ -94,7 +94,7 @@ pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
 }
 
 pub(super) fn prepare_create(pod: &mut Value, context: &Context<'_>) {
-    // UPSTREAM: pkg/apis/core/helper/qos/qos.go (GetPodQOS): what a client says about it is believed.
+    // UPSTREAM: pkg/apis/core/helper/qos/qos.go (GetPodQOS): a QoS class in the client's status is kept.
     let sent = pod.pointer("/status/qosClass").and_then(Value::as_str);
     let class = match sent {
         None | Some("") => quality_of_service(pod).to_owned(),
