@@ -18,10 +18,9 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// The kind follows from the trait, the verbs from the methods that are written, and,
-/// with the feature `kube`, group, version, resource, scope and path from the type of the object. What
-/// does not follow is given in the words of kubebuilder's `+kubebuilder:webhook` in snake case; a value
-/// is a text, a number, or bare words.
+/// The kind of webhook follows from the trait, the verbs from the implemented methods, and, with the feature `kube`,
+/// group, version, resource, scope and path from the type of the object. Everything else is given by the arguments of
+/// kubebuilder's `+kubebuilder:webhook` in snake case; a value is a string, a number, or a bare word.
 ///
 /// | Argument | Value | Without it |
 /// |---|---|---|
