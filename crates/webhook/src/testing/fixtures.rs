@@ -1,4 +1,4 @@
-//! Folders of objects with what is expected of each.
+//! Directories of objects with expected results.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::webhooks::Webhooks;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Expected {
-    /// The webhook that is asked.
+    /// The path of the webhook.
     path: String,
     #[serde(default)]
     operation: Option<String>,
@@ -30,12 +30,12 @@ struct Expected {
     sub_resource: String,
     #[serde(default)]
     dry_run: bool,
-    /// Words of the denial; without any it is accepted.
+    /// A part of the denial message; without it the request must be accepted.
     #[serde(default)]
     rejects: Option<String>,
     #[serde(default)]
     warns: Vec<String>,
-    /// The patch; checked when it is there.
+    /// The patch; compared if present.
     #[serde(default)]
     patch: Option<serde_json::Value>,
     #[serde(default)]
@@ -44,9 +44,9 @@ struct Expected {
     preserves_unknown_fields: bool,
 }
 
-/// Asks webhooks about every fixture of a folder. Returns how many there were.
+/// Calls webhooks with every fixture of a directory. Returns the number of fixtures.
 ///
-/// A fixture is a file `NAME.expect.yaml` with the files beside it that the question needs:
+/// A fixture is a file `NAME.expect.yaml` with the files beside it that the request needs:
 ///
 /// | file | what |
 /// |---|---|
@@ -67,7 +67,7 @@ struct Expected {
 ///
 /// # Panics
 ///
-/// One of them turns out otherwise; all that do are named. Or there are none.
+/// Panics if any fixture differs, listing all of them, or if there are none.
 pub async fn run_fixtures(webhooks: &Webhooks, folder: impl AsRef<Path>) -> usize {
     let folder = folder.as_ref();
     let mut names = Vec::new();
