@@ -504,7 +504,7 @@ mod tests {
             });
             assert_eq!(of.count(), 1, "{name}");
         }
-        // envtest turns the insecure port off where there is such a flag.
+        // envtest disables the insecure port if there is such a flag.
         assert!(!help.contains("--insecure-port"));
     }
 
