@@ -4,8 +4,8 @@
 //! ```text
 //!   POST /mutate-assignment    ──► static rules ──► labels that follow from the specification
 //!   POST /mutate-profile       ──► static rules ──► a UUID for each exposed content
-//!   POST /validate-assignment  ──► static rules ──► the profile exists, nobody else has the machines
-//!   POST /validate-profile     ──► static rules ──► nobody else has the UUIDs
+//!   POST /validate-assignment  ──► static rules ──► the profile exists, no other assignment has the machines
+//!   POST /validate-profile     ──► static rules ──► no other profile has the UUIDs
 //! ```
 //!
 //! Labels are the index that the data plane queries, so the mutating webhooks keep them in sync, whatever users and

@@ -1,7 +1,7 @@
 //! UUIDs, parsed in all common notations.
 //!
-//! UPSTREAM: github.com/google/uuid uuid.go. Its `Parse` takes any character for a brace; here
-//! braces are braces, as in its `Validate`.
+//! UPSTREAM: github.com/google/uuid uuid.go. Its `Parse` accepts any characters as braces; here
+//! only braces are accepted, as in its `Validate`.
 
 use std::fmt;
 

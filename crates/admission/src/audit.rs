@@ -47,7 +47,7 @@ impl Annotations {
     ///
     /// Fails if the key is invalid, or has a different value.
     pub fn add(&mut self, key: &str, value: &str, level: Level) -> Result<(), AnnotationError> {
-        // UPSTREAM: apiserver pkg/admission/attributes.go demands exactly one slash.
+        // UPSTREAM: apiserver pkg/admission/attributes.go requires exactly one slash.
         let has_prefix = key.matches('/').count() == 1;
         if !has_prefix || !check_qualified_name(key).is_empty() {
             return Err(AnnotationError::Key {

@@ -104,8 +104,8 @@ impl Chain {
 
     /// Completes the trace of a cancelled request. Returns false if nothing was in progress.
     ///
-    /// UPSTREAM: a context that is canceled fails the calls under way, and what follows from that is
-    /// decided as for other failures. Mutation ends even where failures are ignored.
+    /// UPSTREAM: a cancelled context fails the calls in progress, with the usual effect of failures. Mutation ends even
+    /// if failures are ignored.
     pub(crate) fn give_up(&self, admission: &mut Admission) -> bool {
         let UnderWay {
             step: Some(step_started),

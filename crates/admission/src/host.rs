@@ -1,12 +1,12 @@
 //! The interface of the engine to its server, as traits with minimal implementations.
 //!
 //! ```text
-//!   Namespaces   which labels a namespace has            EveryNamespace
+//!   Namespaces   the labels of namespaces                EveryNamespace
 //!   Kinds        conversion, equivalence, defaults       PlainKinds
 //!   Params       parameters of policies                  NoParams
-//!   Authorizer   who may do what                         FixedAuthorizer::DenyAll
-//!   Clock, Ids   what time it is, how a call is named    SystemClock, RandomIds
-//!   Caller       how a webhook is reached                (see the module `call`)
+//!   Authorizer   authorization checks of expressions     FixedAuthorizer::DenyAll
+//!   Clock, Ids   the time, the uids of calls             SystemClock, RandomIds
+//!   Caller       webhook calls                           (see the module `call`)
 //! ```
 
 use std::cell::RefCell;

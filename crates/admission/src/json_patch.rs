@@ -11,7 +11,7 @@
 //!
 //! UPSTREAM: gopkg.in/evanphx/json-patch.v4 v4.13.0 patch.go. Where that library would panic (a
 //! `null` element under `test`, `replace` of the whole document without a value, a member added to
-//! a copied `null`), the operation is refused or compared as one would expect.
+//! a copied `null`), the operation is rejected or compared in the obvious way.
 
 mod error;
 mod list;

@@ -253,7 +253,7 @@ impl Families {
         let Some(conditions) = &hook.conditions else {
             return;
         };
-        // UPSTREAM: the two counters of match conditions disagree on the word for validation.
+        // UPSTREAM: the two counters of match conditions use different labels for validation.
         let name = hook.hook.name();
         let labels = &["webhook", name, operation, step.webhook_name()];
         for _ in 0..conditions.errors {
@@ -347,7 +347,7 @@ impl Families {
                 let rejected = policy == FailurePolicy::Fail;
                 (rejected.then_some("calling_webhook_error"), *code)
             }
-            // UPSTREAM: what a client did by going away is not held against the webhook.
+            // UPSTREAM: a client's disconnect does not count as a failure of the webhook.
             CallOutcome::Canceled => {
                 let rejected = policy == FailurePolicy::Fail;
                 return self.count_call(name, operation, kind, 503, rejected, call);

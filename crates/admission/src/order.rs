@@ -79,7 +79,7 @@ const OFF_BY_DEFAULT: [&str; 14] = [
 
 /// Invalid lists of plugins, with all errors.
 ///
-/// UPSTREAM: apiserver pkg/server/options/admission.go (Validate), whose errors are aggregated.
+/// UPSTREAM: apiserver pkg/server/options/admission.go (Validate); errors are aggregated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginError(Vec<Mistake>);
 

@@ -1,8 +1,8 @@
 //! The two plugins that evaluate admission policies.
 //!
 //! ```text
-//!   MutatingAdmissionPolicy     before mutating webhooks: match all, then mutate one after the other
-//!   ValidatingAdmissionPolicy   before validating webhooks: match and evaluate one after the other
+//!   MutatingAdmissionPolicy     before mutating webhooks: match all, then mutate in sequence
+//!   ValidatingAdmissionPolicy   before validating webhooks: match and evaluate in sequence
 //! ```
 //!
 //! A policy is like a webhook without a call: it is found by the same index, matched by the same predicates and

@@ -1,8 +1,8 @@
 //! The two plugins that call webhooks.
 //!
 //! ```text
-//!   MutatingAdmissionWebhook     one at a time, in order; each sees what the earlier ones made
-//!   ValidatingAdmissionWebhook   all that match at once; the first refusal to arrive counts
+//!   MutatingAdmissionWebhook     one at a time, in order; each receives the result of the previous one
+//!   ValidatingAdmissionWebhook   all that match in parallel; the first denial to arrive is returned
 //! ```
 
 mod broken;

@@ -319,7 +319,7 @@ fn validate(kind: &str, review: &Value) -> Outcome<()> {
     if errors.is_empty() {
         return Ok(());
     }
-    // UPSTREAM: the kind is lost when the object is decoded, and the error shows it so.
+    // UPSTREAM: decoding drops the kind, which is therefore missing in the error.
     Err(invalid("", "authorization.k8s.io", "", &errors))
 }
 

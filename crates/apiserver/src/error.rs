@@ -186,7 +186,7 @@ pub(crate) fn version_required(group: &str, plural: &str, name: &str) -> Failure
     let metadata = Path::root("metadata");
     let path = metadata.child("resourceVersion");
     let error = FieldError::invalid(&path, Shown::Integer(0), "must be specified for an update");
-    // UPSTREAM: apiserver pkg/registry/generic/registry/store.go names the resource, not the kind.
+    // UPSTREAM: apiserver pkg/registry/generic/registry/store.go: the error contains the resource, not the kind.
     invalid(plural, group, name, &[error])
 }
 

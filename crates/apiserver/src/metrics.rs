@@ -174,7 +174,7 @@ impl<'l> Labels<'l> {
     }
 }
 
-/// UPSTREAM: cleanVerb, CanonicalVerb; the collection is not told from the object in deletions.
+/// UPSTREAM: cleanVerb, CanonicalVerb; deletions of collections and objects are not distinguished.
 fn verb(head: &Parts, query: &Query, scope: &str) -> &'static str {
     match head.method {
         Method::GET if query.flag("watch") == Some(true) => "WATCH",

@@ -134,8 +134,8 @@ fn allows_head(snapshot: &Snapshot, segments: &[&str]) -> bool {
 
 /// The current number of objects of each resource; -1 if they cannot be counted.
 ///
-/// UPSTREAM: apiserver pkg/storage/etcd3/metrics/metrics.go; the first of them is deprecated, and what most
-/// dashboards use.
+/// UPSTREAM: apiserver pkg/storage/etcd3/metrics/metrics.go; the first of them is deprecated, but most
+/// dashboards use it.
 async fn stored_objects(storage: &Storage, snapshot: &Snapshot, out: &mut String) {
     let mut deprecated = Family::<i64>::new(
         "apiserver_storage_objects",
@@ -234,7 +234,7 @@ impl NonResource {
             value.map_or_else(page_not_found, |value| document(&value, pretty))
         };
         let listed = |value: Option<Value>, group: &str| match value {
-            // UPSTREAM: the routes of a built-in group answer for whatever is in it.
+            // UPSTREAM: a built-in group handles every path below it.
             None if lockgate_kinds::resource::resources().any(|known| known.group == group) => {
                 failed(&no_such_resource(), Wanted::PLAIN.encoding)
             }

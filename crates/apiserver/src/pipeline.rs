@@ -234,7 +234,7 @@ impl Received {
             headers,
             ..
         } = &self.head;
-        // UPSTREAM: apiserver pkg/endpoints/filters/audit_init.go takes the number a client gives.
+        // UPSTREAM: apiserver pkg/endpoints/filters/audit_init.go accepts the client's audit ID.
         let given = headers.get(AUDIT_ID).and_then(|id| id.to_str().ok());
         let given = given.filter(|id| !id.is_empty() && id.len() <= MAX_AUDIT_ID);
         let id = given.map_or_else(|| RandomIds.uid(), str::to_owned);
@@ -453,7 +453,7 @@ impl Received {
         let snapshot = self.pipeline.registry.snapshot();
         let found = snapshot.find(&target.group, &target.version, &target.resource);
         let Some(resource) = found.cloned() else {
-            // UPSTREAM: the routes of a built-in group answer for whatever is in it.
+            // UPSTREAM: a built-in group handles every path below it.
             if is_built_in(&target.group) {
                 return self.fail(&no_such_resource(), encoding, event);
             }
@@ -752,7 +752,7 @@ impl Received {
             negotiate::check_route(&self.head.headers, is_list)?;
         }
         if !resource.is_custom() {
-            // UPSTREAM: apiserver pkg/endpoints/installer.go: the handlers of routes warn.
+            // UPSTREAM: apiserver pkg/endpoints/installer.go: warnings are added by the route handlers.
             request.warn_of_deprecation();
         }
         let offer = Offer {
@@ -942,7 +942,7 @@ fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
 
 /// Returns true if a subresource has no table.
 ///
-/// UPSTREAM: the storages of these have no ConvertToTable.
+/// UPSTREAM: their storage does not implement ConvertToTable.
 fn has_no_table(resource: &Resource, part: &Subresource) -> bool {
     match part.name.as_str() {
         "approval" | "ephemeralcontainers" | "finalize" | "resize" => true,

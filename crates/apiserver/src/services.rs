@@ -75,7 +75,7 @@ impl Slice {
             let number = u16::try_from(port.get("port")?.as_i64()?).ok()?;
             Some((text(port, "/name"), number))
         });
-        // UPSTREAM: discovery/v1 types.go: a condition that is not known counts as ready.
+        // UPSTREAM: discovery/v1 types.go: an unknown condition counts as ready.
         let ready = list(object, "/endpoints").filter(|endpoint| {
             endpoint
                 .pointer("/conditions/ready")

@@ -5,7 +5,7 @@
 //!                                          │                        │
 //!                                     Statistics                 Service: pages, /api/*
 //!                                                                   │
-//!                               Cluster: who asks, what they may, which objects there are
+//!                               Cluster: authentication, authorization, objects
 //! ```
 //!
 //! Nothing is recorded unless a [`Recorder`] observes the engine. The pages are static files, compiled into the

@@ -1,16 +1,16 @@
 //! The pages, and their API.
 //!
-//! | Path | Answer |
+//! | Path | Response |
 //! |---|---|
-//! | `/`, `/app.js`, `/style.css` | the page, to everybody: it has no data |
-//! | `GET /api/session` | who asks, and whether they may see objects |
+//! | `/`, `/app.js`, `/style.css` | the page, without authentication: it has no data |
+//! | `GET /api/session` | the user, and the permission to see objects |
 //! | `GET /api/requests?after=N` | rows of the list |
-//! | `GET /api/stream?after=N` | rows as they come, one JSON object to a line |
+//! | `GET /api/stream?after=N` | rows as they arrive, one JSON object per line |
 //! | `GET /api/requests/N` | one request |
 //! | `GET /api/registered` | webhooks and policies |
 //! | `POST /api/cel` | an expression on a request |
 //! | `POST /api/capture` | requests as AdmissionReviews |
-//! | `POST /api/clear` | forgets all requests |
+//! | `POST /api/clear` | removes all requests |
 
 use std::collections::BTreeSet;
 use std::fmt;

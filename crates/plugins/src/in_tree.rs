@@ -77,7 +77,7 @@ impl InitError {
     pub(crate) fn new(plugin: &'static str, why: ConfigError) -> Self {
         Self {
             plugin,
-            // UPSTREAM: this one reads its configuration at once and judges it later.
+            // UPSTREAM: this plugin reads its configuration immediately and validates it later.
             late: why.0.starts_with("PodSecurity configuration error"),
             why,
         }

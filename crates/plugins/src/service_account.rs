@@ -371,7 +371,7 @@ impl Rules for ServiceAccount {
         }
         let lists = [("ephemeralContainers", "ephemeral container")];
         let checked = self.check(request, object(request), &lists).await;
-        // UPSTREAM: on this subresource what is found is passed on as it is, without a status.
+        // UPSTREAM: on this subresource errors are returned without a status.
         checked.map_err(|refusal| match refusal {
             Refusal::Forbidden(text, _) => Refusal::Plain(text),
             other => other,

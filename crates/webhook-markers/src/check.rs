@@ -56,7 +56,7 @@ impl fmt::Display for PathError<'_> {
 }
 
 /// Checks a path.
-// UPSTREAM: apiserver pkg/util/webhook/validation.go, by which each segment is a domain name.
+// UPSTREAM: apiserver pkg/util/webhook/validation.go: each segment must be a domain name.
 pub(crate) fn path(text: &str) -> Result<(), PathError<'_>> {
     let Some(rest) = text.strip_prefix('/') else {
         return Err(PathError::NoSlash(text));

@@ -1,8 +1,7 @@
 //! The comments `+kubebuilder:webhook:…`, `+kubebuilder:webhookconfiguration:…` and `+lockgate:conversion:…`.
 //!
-//! UPSTREAM: sigs.k8s.io/controller-tools v0.21 pkg/markers/parse.go and pkg/webhook/parser.go. Two things
-//! are refused here that go unnoticed there: an argument given twice, and a `reinvocationPolicy` that is
-//! none.
+//! UPSTREAM: sigs.k8s.io/controller-tools v0.21 pkg/markers/parse.go and pkg/webhook/parser.go. Two
+//! errors are detected here but not there: a duplicate argument, and an invalid `reinvocationPolicy`.
 
 use crate::words::{canonical, list, nearest};
 use crate::{ConversionMarker, Marker, Role, Service, check};

@@ -4,7 +4,7 @@
 //! it. Writes go through rules and selectors, match conditions, the call, the patch, reinvocation and validation. It
 //! needs no cluster, container or binary, and takes milliseconds.
 //!
-//! `lockgate-webhook` itself never links an API server, which is why this is a crate of its own.
+//! `lockgate-webhook` itself never links an API server, which is why this is a separate crate.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;

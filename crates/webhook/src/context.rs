@@ -259,7 +259,7 @@ impl Context {
             .transpose()
     }
 
-    /// Adds a warning for the client, whatever the decision. `kubectl` prints it.
+    /// Adds a warning for the client, with any decision. `kubectl` prints it.
     pub fn warn(&self, text: impl Into<String>) {
         self.remarks().warnings.push(text.into());
     }

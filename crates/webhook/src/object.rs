@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::denial::{Denial, Refusal};
 
-/// Objects that nest deeper are denied, whatever the failure policy: a webhook must not allow what it cannot decode.
-/// The API server accepts 10,000 levels, which would overflow a thread's stack once typed.
+/// Objects nested deeper than this are denied, whatever the failure policy: a webhook must not allow what it cannot
+/// decode. The API server accepts 10,000 levels, which would overflow a thread's stack once typed.
 pub const MAX_DEPTH: usize = 500;
 
 /// An object of a kind, including the fields that are unknown to its type.

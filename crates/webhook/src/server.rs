@@ -1,9 +1,9 @@
 //! Serves webhooks: HTTPS with certificate reload, probes, metrics.
 //!
 //! ```text
-//!   connection ──► TLS ──► who calls ──► limits ──► Webhook::answer ──► metrics, one log line
+//!   connection ──► TLS ──► client auth ──► limits ──► Webhook::answer ──► metrics, one log line
 //!                   ▲                       │
-//!      watched folder                    429 when too much waits
+//!      watched folder                    429 if the queue is full
 //! ```
 //!
 //! ```no_run

@@ -1,9 +1,9 @@
 //! An aggregated API server: it stores notes.
 //!
 //! ```text
-//!   kubectl ──► main API server ──► TLS ──► who asks, and may they ──► webhooks ──► store
-//!                     ▲                            │                      │
-//!                     └────── TokenReview, SubjectAccessReview,  webhook configurations
+//!   kubectl ──► main API server ──► TLS ──► authentication, authorization ──► webhooks ──► store
+//!                     ▲                                 │                            │
+//!                     └────── TokenReview, SubjectAccessReview ──┴── webhook configurations ──┘
 //! ```
 //!
 //! The main server authenticates and authorizes a request before it proxies it, and passes the user in headers; its

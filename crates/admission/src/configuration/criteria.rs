@@ -35,7 +35,7 @@ impl Criteria {
         match_policy: Option<&str>,
     ) -> Self {
         // UPSTREAM: apiserver pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go and
-        // accessors.go say what an absent field means; stored objects have none.
+        // accessors.go define the meaning of absent fields; stored objects have none.
         let match_policy = match match_policy {
             Some("Equivalent") => MatchPolicy::Equivalent,
             _ => MatchPolicy::Exact,

@@ -125,7 +125,7 @@ impl CompiledHook {
         source: Source,
     ) -> Self {
         // UPSTREAM: apiserver pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go and
-        // accessors.go say what an absent field means; stored objects have none.
+        // accessors.go define the meaning of absent fields; stored objects have none.
         let failure_policy = match webhook.failure_policy.as_deref() {
             Some("Ignore") => FailurePolicy::Ignore,
             _ => FailurePolicy::Fail,

@@ -152,7 +152,7 @@ pub(super) fn traced(
     })
 }
 
-/// Whether the authorizer is among the variables.
+/// The availability of the authorizer in expressions.
 #[derive(Clone, Copy)]
 enum Bound {
     Authorizer,

@@ -315,7 +315,7 @@ fn upgraded(
 ) -> Response {
     let status = response.status();
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        // UPSTREAM: apimachinery pkg/util/proxy/upgradeaware.go (tryUpgrade): errors alone are passed on.
+        // UPSTREAM: apimachinery pkg/util/proxy/upgradeaware.go (tryUpgrade): only errors are returned to the client.
         if status.as_u16() < 400 {
             let code = status.as_u16();
             return unavailable(&format!("invalid upgrade response: status code {code}"));

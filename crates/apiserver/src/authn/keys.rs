@@ -125,7 +125,7 @@ impl VerifyingKey {
             Algorithm::Es256 => 32,
             _ => 48,
         };
-        // UPSTREAM: Go reads uncompressed points alone.
+        // UPSTREAM: Go supports uncompressed points only.
         let point = self.public.strip_prefix(&[4])?;
         let (x, y) = point.split_at_checked(size)?;
         (jwk.x, jwk.y) = (number(x), number(y));

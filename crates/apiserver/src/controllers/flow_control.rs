@@ -156,7 +156,7 @@ fn level_of(schema: &Value) -> &str {
     name.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Sets the condition that tells if the level of a schema exists. Returns false if it was up to date.
+/// Sets the `Dangling` condition of a schema, by the existence of its level. Returns false if it was up to date.
 pub(crate) fn set_condition(schema: &mut Value, is_there: bool) -> bool {
     let wanted = dangling(level_of(schema), is_there);
     let mut condition = json!({
@@ -188,7 +188,7 @@ pub(crate) fn set_condition(schema: &mut Value, is_there: bool) -> bool {
     true
 }
 
-/// The condition that tells if the level of a schema exists: its status, reason and message.
+/// The `Dangling` condition of a schema: its status, reason and message.
 fn dangling(level: &str, is_there: bool) -> [(&'static str, String); 3] {
     let (status, reason, rest) = if is_there {
         ("False", "Found", "and it exists")

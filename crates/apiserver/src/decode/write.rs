@@ -124,7 +124,7 @@ impl Encoded<'_> {
             Verb::Patch => self.patch(resource).map(Write::Patch),
             Verb::Delete => self.delete_options().map(Write::Delete),
             Verb::DeleteCollection => {
-                // UPSTREAM: apiserver pkg/endpoints/handlers/delete.go: what is listed is judged first.
+                // UPSTREAM: apiserver pkg/endpoints/handlers/delete.go: list options are validated first.
                 Selection::read(self.query, resource)?;
                 self.delete_options().map(Write::DeleteCollection)
             }

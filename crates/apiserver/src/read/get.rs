@@ -17,7 +17,7 @@ pub(crate) async fn get(storage: &Storage, request: &Request, query: &Query) -> 
     check_key(request.name())?;
     let at = match query.text("resourceVersion") {
         "" | "0" => ReadAt::Latest,
-        // UPSTREAM: a text that is no number is an error without a status of its own.
+        // UPSTREAM: an invalid number is an error without a status.
         text => {
             ReadAt::NotOlderThan(list::revision(text).map_err(|error| plain(error.to_string()))?)
         }

@@ -67,7 +67,7 @@ pub(crate) async fn list(storage: &Storage, request: &Request, found: Found) -> 
         return Ok(Reply::stored(list));
     }
     if is_custom && metadata.get("continue").is_none() {
-        // UPSTREAM: lists of custom resources say so explicitly that there is no more.
+        // UPSTREAM: lists of custom resources have an explicit empty continue token.
         metadata["continue"] = "".into();
     }
     // Custom resources are Go maps, whose keys are sorted.
@@ -382,7 +382,7 @@ impl Asked {
         }
         let wanted = revision(version)
             .map_err(|error| bad_request(format!("invalid resource version: {error}")))?;
-        // UPSTREAM: apiserver pkg/storage/interfaces.go (ValidateListOptions): without a match a page is of that version.
+        // UPSTREAM: apiserver pkg/storage/interfaces.go (ValidateListOptions): pages are exact by default.
         let matches = query.text("resourceVersionMatch");
         let at = if matches == "Exact" || (matches.is_empty() && (is_paged || limit.is_some())) {
             ReadAt::Exact(wanted)

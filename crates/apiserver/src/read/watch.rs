@@ -109,7 +109,7 @@ pub(crate) async fn watch(
     let wanted = if from_scratch {
         Revision::START
     } else {
-        // UPSTREAM: a text that is no number is an error without a status of its own.
+        // UPSTREAM: an invalid number is an error without a status.
         list::revision(version).map_err(|error| plain(error.to_string()))?
     };
     let shows_state = initial.unwrap_or(from_scratch);
@@ -189,7 +189,7 @@ fn too_old(wanted: Revision, oldest: Revision) -> Failure {
 
 fn streamed(body: Body, encoding: Encoding) -> Response {
     let mut response = Response::new(body);
-    // UPSTREAM: apiserver pkg/endpoints/handlers/watch.go. A stream of YAML is one of JSON.
+    // UPSTREAM: apiserver pkg/endpoints/handlers/watch.go. YAML watches are streamed as JSON.
     let media_type = match encoding {
         Encoding::Protobuf => STREAM,
         Encoding::Json { .. } | Encoding::Yaml => "application/json",

@@ -205,7 +205,7 @@ pub(crate) fn resource_list(snapshot: &Snapshot, group: &str, version: &str) -> 
         "groupVersion": api_version(group, version),
         "resources": listed.collect::<Vec<_>>(),
     });
-    // UPSTREAM: apiserver pkg/endpoints/discovery/util.go: clients of the oldest group know none there.
+    // UPSTREAM: apiserver pkg/endpoints/discovery/util.go: clients of the core group do not expect one there.
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }

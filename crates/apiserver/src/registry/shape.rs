@@ -225,7 +225,7 @@ impl Shape {
         Some(decoded.value)
     }
 
-    /// Brings an object into its stored form: drops unknown fields, and applies defaults that depend on server-set
+    /// Converts an object to its stored form: drops unknown fields, and applies defaults that depend on server-set
     /// fields.
     pub(crate) fn complete(&self, value: &mut Value) -> Result<(), ShapeError> {
         match self {

@@ -81,7 +81,7 @@ impl StoredList {
         for index in 0..self.entries.len() {
             self.write_item(&mut text, index)?;
         }
-        // UPSTREAM: apiserver pkg/endpoints/handlers/response.go (asPartialObjectMetadataList) appends to no list.
+        // UPSTREAM: apiserver pkg/endpoints/handlers/response.go (asPartialObjectMetadataList): an empty list is nil.
         if matches!(self.form, Form::Metadata(_)) && self.entries.is_empty() && text.ends_with('[')
         {
             text.pop();

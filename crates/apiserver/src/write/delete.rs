@@ -511,7 +511,7 @@ fn bump_generation(object: &mut Value) {
 
 /// Checks the preconditions of a deletion.
 ///
-/// UPSTREAM: apiserver pkg/registry/rest/delete.go names the kind, not the resource.
+/// UPSTREAM: apiserver pkg/registry/rest/delete.go: errors contain the kind, not the resource.
 pub(super) fn check_preconditions(
     path: ObjectPath<'_>,
     preconditions: &Preconditions,

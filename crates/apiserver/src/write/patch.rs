@@ -32,7 +32,7 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
         request.namespace()
     };
     let validation = options.field_validation();
-    // UPSTREAM: apiserver pkg/endpoints/handlers/patch.go: a patch is judged as it is applied, before all else warns.
+    // UPSTREAM: apiserver pkg/endpoints/handlers/patch.go: the patch is validated first, so its warnings come first.
     let warn = |findings: &[String]| {
         if validation == FieldValidation::Warn {
             for finding in findings {

@@ -237,7 +237,7 @@ impl<'c> Change<'c> {
         make: &(impl Fn(Option<&Value>) -> Outcome<New> + Sync),
     ) -> Outcome<Round> {
         let tracked = self.track(None, make(None)?).await?;
-        // UPSTREAM: apiserver pkg/registry/generic/registry/store.go (Update) reads it before it creates.
+        // UPSTREAM: apiserver pkg/registry/generic/registry/store.go (Update) reads the object first.
         let told = metadata::text(&tracked.object, "resourceVersion");
         if !told.is_empty() {
             parse_version(told)?;
@@ -450,7 +450,7 @@ pub(crate) async fn set_without_admission(
 ) -> Outcome<Option<Value>> {
     let mut object = old.clone();
     set(&mut object)?;
-    // UPSTREAM: apiserver pkg/storage/etcd3/store.go (GuaranteedUpdate): what stays the same is not written.
+    // UPSTREAM: apiserver pkg/storage/etcd3/store.go (GuaranteedUpdate): an unchanged object is not written.
     if object == *old {
         return Ok(Some(object));
     }
@@ -490,14 +490,14 @@ pub(crate) fn check_stored_uid(
         return Ok(());
     }
     let key = upstream_key(path.resource, key);
-    // UPSTREAM: apiserver pkg/registry/generic/registry/dryrun.go checks before keys have their prefix.
+    // UPSTREAM: apiserver pkg/registry/generic/registry/dryrun.go checks preconditions with unprefixed keys.
     let prefix = if dry_run { "/registry" } else { "" };
     let key = key.strip_prefix(prefix).unwrap_or(&key);
     let why = precondition_failed(key, "UID", wanted, found);
     Err(path.resource.conflict(path.name, &why))
 }
 
-/// The error of a failed precondition, with the text of upstream's storage.
+/// The error of a failed precondition, with upstream's message.
 ///
 /// UPSTREAM: apiserver pkg/storage/interfaces.go (Preconditions.Check)
 pub(crate) fn precondition_failed(key: &str, what: &str, wanted: &str, found: &str) -> String {

@@ -309,7 +309,7 @@ async fn accounts_mount_only_their_secrets() {
         }]}})
     };
     let path = format!("{PODS}/fine/ephemeralcontainers");
-    // UPSTREAM: plugin/pkg/admission/serviceaccount/admission.go; it is an error there and no denial.
+    // UPSTREAM: plugin/pkg/admission/serviceaccount/admission.go, where it is an error, not a denial.
     let answer = admin.patch(&path, "strategic", &ephemeral("other")).await;
     assert_eq!(answer.code, 500, "{}", answer.text());
     let why = "is not allowed because service account robot does not reference that secret";

@@ -157,7 +157,7 @@ async fn those_without_access_are_counted_by_code_alone() {
         let answers = format!("lockgate_requests_total{{method=\"GET\",code=\"{code}\"}}");
         assert!(after.get(&answers) > before.get(&answers), "{answers}");
     }
-    // UPSTREAM: requests are instrumented where they are served, which is after authorization.
+    // UPSTREAM: requests are instrumented in the handlers, after authorization.
     let by_resource = "apiserver_request_total{code=\"40";
     assert!(!after.keys().any(|series| series.starts_with(by_resource)));
     assert!(!after.keys().any(|series| series.contains("made-up")));

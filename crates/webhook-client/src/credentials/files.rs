@@ -66,7 +66,7 @@ pub fn plugin_part(file: &Path, plugin: &str) -> Result<Option<String>, Credenti
         "AdmissionConfiguration",
     )
     .map_err(|error| match error.0.starts_with("no kind ") {
-        // UPSTREAM: schemes are named by the place they are made at.
+        // UPSTREAM: schemes are named after the file that creates them.
         true => {
             format!("{error} in scheme \"k8s.io/apiserver/pkg/server/options/admission.go:51\"")
         }

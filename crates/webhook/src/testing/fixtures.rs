@@ -48,21 +48,21 @@ struct Expected {
 ///
 /// A fixture is a file `NAME.expect.yaml` with the files beside it that the request needs:
 ///
-/// | file | what |
+/// | file | content |
 /// |---|---|
 /// | `NAME.yaml` | the object |
-/// | `NAME.old.yaml` | the object before; with it the operation is UPDATE, or DELETE without `NAME.yaml` |
-/// | `NAME.patched.yaml` | the object that comes out; checked when it is there |
-/// | `NAME.expect.yaml` | what is expected |
+/// | `NAME.old.yaml` | the stored object: the operation is UPDATE, or DELETE without `NAME.yaml` |
+/// | `NAME.patched.yaml` | the patched object; compared if present |
+/// | `NAME.expect.yaml` | the expectation |
 ///
 /// ```yaml
 /// path: /mutate-pods          # the webhook
-/// rejects: hostNetwork        # words of the denial; left out, it is accepted
-/// warns: [deprecated]         # words of warnings; left out, they do not matter
-/// patch: []                   # the operations; left out, they do not matter
-/// idempotent: true            # asked again, it changes nothing more
+/// rejects: hostNetwork        # part of the denial message; default: accepted
+/// warns: [deprecated]         # parts of warnings; default: not checked
+/// patch: []                   # the operations; default: not checked
+/// idempotent: true            # a second call changes nothing
 /// preservesUnknownFields: true
-/// user: jane                  # besides: groups, namespace, dryRun, subResource, operation
+/// user: jane                  # also: groups, namespace, dryRun, subResource, operation
 /// ```
 ///
 /// # Panics
