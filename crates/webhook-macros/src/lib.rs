@@ -30,7 +30,7 @@ use proc_macro::TokenStream;
 /// | `url` | a fixed URL, instead of path and Service | none |
 /// | `groups`, `versions`, `resources` | lists | those of the type |
 /// | `scope` | `cluster`, `namespaced` or `"*"` | that of the type, unless `resources` are given |
-/// | `verbs` | `create`, `update`, `delete`, `connect` or `"*"` | the implemented methods; `create, update` of a mutator |
+/// | `verbs` | `create`, `update`, `delete`, `connect` or `"*"` | implemented methods; `create, update` of a mutator |
 /// | `failure_policy` | `fail` or `ignore` | `fail` |
 /// | `match_policy` | `exact` or `equivalent` | the default of the API |
 /// | `side_effects` | `none` or `none_on_dry_run` | `none` |
