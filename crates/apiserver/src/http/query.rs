@@ -1,11 +1,11 @@
 //! The query of a request as a list of decoded pairs.
 
-/// Decoded pairs, in order. A pair that cannot be decoded is passed over, as Go does.
+/// Decoded pairs, in order. A pair that cannot be decoded is skipped, as in Go.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the text after `?`.
+    /// Parses the text after `?`.
     pub(crate) fn parse(text: &str) -> Self {
         let pairs = text
             .split('&')
@@ -39,7 +39,7 @@ impl Query {
         self.first(key).unwrap_or_default()
     }
 
-    /// A yes or no as upstream reads it: anything but a no is a yes.
+    /// Parses a boolean as upstream does: everything except false values is true.
     ///
     /// UPSTREAM: apimachinery pkg/runtime/converter.go (Convert_Slice_string_To_bool)
     pub(crate) fn flag(&self, key: &str) -> Option<bool> {
@@ -48,7 +48,7 @@ impl Query {
     }
 }
 
-/// Decodes `%41`, and `+` as a blank. Invalid UTF-8 is rejected.
+/// Decodes `%41`, and `+` as a space. Invalid UTF-8 is rejected.
 pub(crate) fn unescape(text: &str, plus_is_blank: bool) -> Option<String> {
     if !text.contains(['%', '+']) {
         return Some(text.to_owned());
