@@ -43,9 +43,9 @@ check() {
     export CARGO_NET_OFFLINE=true
     lint
     step "tests without clients"
-    # Suites that take minutes run in `make test` only: recorded scenarios, kills, and compile-fail tests of
-    # the attribute.
-    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" "${browser_tests[@]}" "${etcd_tests[@]}" durability:: messages_are_as_recorded)
+    # The slowest suites run in `make test` only: recorded scenarios, kills, and tests that compile projects.
+    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" "${browser_tests[@]}" "${etcd_tests[@]}" \
+        durability:: a_hundred_writers_and_kills messages_are_as_recorded a_new_webhook_compiles)
     cargo test --workspace --lib --bins --test it --locked -- "${skipped[@]}"
 }
 
