@@ -43,9 +43,10 @@ check() {
     export CARGO_NET_OFFLINE=true
     lint
     step "tests without clients"
-    # The slowest suites run in `make test` only: recorded scenarios, kills, and tests that compile projects.
+    # The slowest suites run in `make test` only: recorded scenarios, kills, load, and tests that compile projects.
     mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" "${browser_tests[@]}" "${etcd_tests[@]}" \
-        durability:: a_hundred_writers_and_kills messages_are_as_recorded a_new_webhook_compiles)
+        durability:: a_hundred_writers_and_kills soak:: hostile_bounds:: health_checks_answer_beside \
+        messages_are_as_recorded a_new_webhook_compiles)
     cargo test --workspace --lib --bins --test it --locked -- "${skipped[@]}"
 }
 
