@@ -30,7 +30,8 @@ pub enum OverflowError {
 }
 
 /// Quotes as Go's `time` package does: byte by byte, and nothing beyond ASCII is printed.
-fn quote(text: &[u8]) -> String {
+#[must_use]
+pub fn quote(text: &[u8]) -> String {
     let mut out = String::from("\"");
     for &byte in text {
         match byte {

@@ -96,17 +96,21 @@ pub fn prepare_update(
     with(value, |object| restore_metadata(object, old_object));
 }
 
-/// Sets what is set right after validation.
+/// Sets what is set right after validation, and removes empty lists and maps that Go does not write.
 pub fn canonicalize(resource: &Resource, value: &mut Value) {
     resource.rules.canonicalize(value);
-    let Some(ty) = type_of_resource(resource) else {
-        return;
-    };
-    // Storage is protobuf, which knows no empty lists and maps; definitions are stored as JSON, which has
-    // those that are always written.
-    if resource.group == "apiextensions.k8s.io" {
+    if let Some(ty) = type_of_resource(resource) {
         let _left_out = ty.take_empties(value);
-    } else {
+    }
+}
+
+/// The same, and what storage forgets: it is protobuf, which knows no empty lists and maps. Definitions are
+/// stored as JSON, which has those that are always written.
+pub fn canonicalize_stored(resource: &Resource, value: &mut Value) {
+    canonicalize(resource, value);
+    if resource.group != "apiextensions.k8s.io"
+        && let Some(ty) = type_of_resource(resource)
+    {
         ty.forget_empties(value);
     }
 }

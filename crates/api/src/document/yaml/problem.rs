@@ -18,7 +18,7 @@ const END_OF_STREAM: &str = "found unexpected end of stream";
 
 /// A problem and, when it lies in the syntax, the line that is named with it.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub struct Problem {
     error: SyntaxError,
     line: Option<usize>,
 }
