@@ -60,12 +60,22 @@ impl CustomVersion {
     }
 
     /// Reads an object that is a tree already, without defaults.
-    pub(crate) fn decode_value(
+    pub(crate) fn decode_value(&self, object: Value) -> Result<(Value, Vec<String>), ShapeError> {
+        self.decode_from(object, Source::Request)
+    }
+
+    /// The same for a tree that a configuration was merged into.
+    pub(crate) fn decode_applied(&self, object: Value) -> Result<(Value, Vec<String>), ShapeError> {
+        self.decode_from(object, Source::Applied)
+    }
+
+    fn decode_from(
         &self,
         mut object: Value,
+        source: Source,
     ) -> Result<(Value, Vec<String>), ShapeError> {
         tree::read_numbers(&mut object);
-        let unknown = self.version.schema.read(&mut object, Source::Request)?;
+        let unknown = self.version.schema.read(&mut object, source)?;
         let findings = unknown
             .iter()
             .map(|path| format!("unknown field {}", quote(path)))

@@ -215,9 +215,18 @@ impl Attempt<'_> {
         Ok(object)
     }
 
-    /// The validating step on the final object, which is given back. May be repeated with another one.
-    pub(crate) async fn validate(&mut self, object: Value, name: &str) -> Outcome<Value> {
+    /// The validating step on the final object, which is given back. May be repeated with another one. `old` is the
+    /// object before, if it is another one than for the mutating step.
+    pub(crate) async fn validate(
+        &mut self,
+        object: Value,
+        old: Option<Value>,
+        name: &str,
+    ) -> Outcome<Value> {
         let request = self.admission.request_mut();
+        if let Some(old) = old {
+            request.old_object = Some(Object::new(old));
+        }
         request.object = Some(Object::new(object));
         name.clone_into(&mut request.name);
         conclude(self.admitter.engine.validate(&mut self.admission).await)?;

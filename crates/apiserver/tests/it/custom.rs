@@ -523,3 +523,42 @@ spec:
     assert_eq!(server.apply(&wrong).await.unwrap_err().status.code, 422);
     server.stop().await;
 }
+
+/// Nulls in a body are dropped, those of an applied configuration are validated.
+#[tokio::test]
+async fn applied_nulls_are_refused() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let mut version = open_version("v1", true);
+    version["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {"spec": {
+        "type": "object",
+        "properties": {
+            "a": {"type": "integer"},
+            "b": {"type": "string", "nullable": true},
+            "c": {"type": "string", "default": "x"},
+        },
+    }}});
+    client
+        .create(DEFINITIONS, definition(json!([version])))
+        .await;
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let widget = |spec: Value| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": spec});
+    let path = format!("{widgets}/w?fieldManager=t&dryRun=All");
+    client
+        .patch(&path, "apply", &widget(json!({"a": null})))
+        .await
+        .refused(
+            422,
+            "Invalid",
+            "Widget.example.com \"w\" is invalid: spec.a: Invalid value: \"null\": spec.a in body must \
+             be of type integer: \"null\"",
+        );
+    let made = client
+        .patch(&path, "apply", &widget(json!({"b": null, "c": null})))
+        .await
+        .expect(201);
+    assert_eq!(made["spec"], json!({"b": null, "c": "x"}));
+    let made = client.create(widgets, widget(json!({"a": null}))).await;
+    assert_eq!(made["spec"], json!({"c": "x"}));
+    server.stop().await;
+}
