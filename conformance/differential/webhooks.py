@@ -340,6 +340,10 @@ def without_chance(value, sent):
             labels = (one.get("metadata") or {}).get("labels") or {}
             if "kubernetes.io/metadata.name" in labels:
                 labels["kubernetes.io/metadata.name"] = "generated"
+        for one in (value, value.get("details") or {}) if isinstance(value, dict) else ():
+            for member in ("message", "name"):
+                if isinstance(one.get(member), str):
+                    one[member] = re.sub(r"\bgen-[a-z0-9]{5}\b", "generated", one[member])
     status = value.get("status") if isinstance(value, dict) else None
     if isinstance(status, dict) and "token" in status:
         status["token"] = "made"

@@ -241,10 +241,18 @@ impl Recipe for SetReplicas<'_> {
     }
 
     async fn persist(&mut self, scale: Value) -> Outcome<Persisted<Option<Value>>> {
+        let resource = self.path.resource;
+        let mut new = self.new.take();
+        let mut scale = scale;
+        if resource.is_custom() {
+            // Storage drops replicas that the schema does not have.
+            let completed = resource.shape.complete(&mut new);
+            completed.map_err(|error| plain(error.to_string()))?;
+            scale = scale::of(resource, &new)?;
+        }
         if self.dry_run {
             return Ok(Persisted::Done(Some(scale)));
         }
-        let new = self.new.take();
         let set = |object: &mut Value| {
             *object = new;
             Ok(())
