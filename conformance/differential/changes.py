@@ -46,12 +46,21 @@ def as_values(answer):
         text = re.fullmatch(r'Invalid value: ("\{.*\}"): (.*)', cause.get("message", ""), re.S)
         if text:
             try:
-                found.append((json.loads(json.loads(text[1])), text[2]))
+                found.append((without_own(json.loads(json.loads(text[1]))), text[2]))
             except ValueError:
                 return answer
             cause["message"] = ""
             status["message"] = ""
     return found, status, answer[2]
+
+
+def without_own(value):
+    """An object without what the server of Lockgate says in its status, which kube-apiserver was told not to."""
+    if value.get("kind") in ("FlowSchema", "PriorityLevelConfiguration"):
+        value.pop("status", None)
+        fields = value.get("metadata", {}).get("managedFields") or []
+        value["metadata"]["managedFields"] = [entry for entry in fields if not entry.get("manager", "").startswith("api-priority-and-fairness")]
+    return value
 
 
 plain, validation.explain = validation.explain, explain

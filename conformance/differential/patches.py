@@ -128,7 +128,10 @@ class Audit:
             if number not in self.events:
                 time.sleep(0.01)
         found = self.events.pop(number, {"missing": True})
-        return {key: value for key, value in found.items() if "mutation" in key or "patch.webhook" in key or "missing" in key}
+        return {key: value for key, value in found.items() if self.wanted(key)}
+
+    def wanted(self, annotation):
+        return "mutation" in annotation or "patch.webhook" in annotation or "missing" in annotation
 
 
 def set_up(comparison, url, bundle):

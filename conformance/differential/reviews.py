@@ -130,7 +130,7 @@ def in_any_order(answer):
     for rules in ("resourceRules", "nonResourceRules"):
         found = (body.get("status") or {}).get(rules) if isinstance(body.get("status"), dict) else None
         if isinstance(found, list):
-            body["status"][rules] = sorted(found, key=json.dumps)
+            body["status"][rules] = sorted(found, key=lambda rule: json.dumps(rule, sort_keys=True))
     return answer[0], body, answer[2]
 
 

@@ -134,6 +134,8 @@ SELF_TYPE = re.compile(r"\bselfType\d+\b")
 # Storage revisions, and current times.
 REVISION = re.compile(r"\d+")
 VERSION = re.compile(r'("resourceVersion\\*":\\*"|ResourceVersion in record \(|ResourceVersion in object meta: )\d+')
+# Where upstream's source creates a scheme is told with the path that it was built at.
+SCHEME = re.compile(r'in scheme (\\*")[^"\\]*\\*"')
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 # Addresses and ports are allocated from pools in random order.
 ALLOCATED = {"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort"}
@@ -157,7 +159,7 @@ def normal(value, at=""):
         # Upstream appends a diff of its internal Go types (gaps.toml).
         if "immutable" in value or "may not change" in value or "not allowed to update fields" in value:
             value = re.split(r"\n@@|: @@", value)[0].rstrip("\n")
-        value = VERSION.sub(r"\1REVISION", value)
+        value = SCHEME.sub(r"in scheme \1SCHEME\1", VERSION.sub(r"\1REVISION", value))
         value = TIME.sub(lambda found: "NOW" if is_now(found[0]) else found[0], value)
         value = RANDOM.sub("kube-api-access-xxxxx", SELF_TYPE.sub("selfType0", value))
         return UID.sub("UID", value)

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockgate_admission::audit::Annotations;
+use lockgate_admission::audit::{Annotations, Level};
 use lockgate_admission::plugin::Admission;
 use lockgate_admission::warnings::Warnings;
 use lockgate_api::admission::UserInfo;
@@ -153,6 +153,14 @@ impl Notes {
     /// Returns true if labels that the server adds to the object's template are also labels of the object.
     pub(crate) fn shares_labels(&self) -> bool {
         self.lock().empties.shares_labels()
+    }
+
+    /// Adds an audit annotation of the server itself.
+    pub(crate) fn annotate(&self, key: &str, value: &str) {
+        let mut annotations = Annotations::default();
+        // Keys of the server are well-formed.
+        let _ = annotations.add(key, value, Level::Metadata);
+        self.lock().annotations.push(annotations);
     }
 
     /// Adds the warnings and annotations of an admission run.

@@ -30,7 +30,8 @@ pub enum OverflowError {
 }
 
 /// Quotes like Go's `time` package: byte by byte, escaping everything but printable ASCII.
-fn quote(text: &[u8]) -> String {
+#[must_use]
+pub fn quote(text: &[u8]) -> String {
     let mut out = String::from("\"");
     for &byte in text {
         match byte {

@@ -95,17 +95,21 @@ pub fn prepare_update(
     with(value, |object| restore_metadata(object, old_object));
 }
 
-/// Sets fields after validation.
+/// Sets fields after validation, and removes empty lists and maps that Go does not encode.
 pub fn canonicalize(resource: &Resource, value: &mut Value) {
     resource.rules.canonicalize(value);
-    let Some(ty) = type_of_resource(resource) else {
-        return;
-    };
-    // Protobuf storage drops empty lists and maps; definitions are stored as JSON, which keeps those without
-    // `omitempty`.
-    if resource.group == "apiextensions.k8s.io" {
+    if let Some(ty) = type_of_resource(resource) {
         let _left_out = ty.take_empties(value);
-    } else {
+    }
+}
+
+/// Like [`canonicalize`], and drops the empty lists and maps that protobuf storage drops. Definitions are stored as JSON,
+/// which keeps those without `omitempty`.
+pub fn canonicalize_stored(resource: &Resource, value: &mut Value) {
+    canonicalize(resource, value);
+    if resource.group != "apiextensions.k8s.io"
+        && let Some(ty) = type_of_resource(resource)
+    {
         ty.forget_empties(value);
     }
 }

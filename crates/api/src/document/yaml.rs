@@ -18,7 +18,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 
 use super::{Builder, Document, Kind, MAX_BYTES, MAX_DEPTH, Span, SyntaxError};
 use indented::Indented;
-pub(crate) use problem::Problem;
+pub use problem::Problem;
 use scalar::Resolved;
 pub use write::write;
 
@@ -67,7 +67,11 @@ pub fn parse(source: &str) -> Result<Document, SyntaxError> {
 }
 
 /// Like [`parse`], with Kubernetes' error text.
-pub(crate) fn parse_like_kubernetes(source: &[u8]) -> Result<Document, Problem> {
+///
+/// # Errors
+///
+/// As [`parse`], and text that is not UTF-8.
+pub fn parse_like_kubernetes(source: &[u8]) -> Result<Document, Problem> {
     match std::str::from_utf8(source) {
         Ok(text) => first(text),
         Err(error) => Err(Problem::not_utf8(source, error)),

@@ -155,6 +155,7 @@ impl Emptying<'_> {
         let deletion = Deletion {
             // Upstream deletes the collection, so admission receives no name.
             admission_name: Some(""),
+            of_collection: true,
             ..Deletion::of(self.writer, &request)
         };
         let options = DeleteOptions {

@@ -8,7 +8,7 @@ use lockgate_store::Revision;
 use serde_json::Value;
 
 use crate::encoding;
-use crate::error::{Outcome, internal};
+use crate::error::{Outcome, internal, plain};
 use crate::metadata;
 use crate::persist::PersistError;
 use crate::registry::Resource;
@@ -55,6 +55,8 @@ impl<'o> OwnObject<'o> {
         let nobody = UserInfo::default();
         strategy::prepare_create(&self.resource, &mut object, &nobody, self.writer.gates);
         strategy::canonicalize(&self.resource, &mut object);
+        let completed = self.resource.shape.complete(&mut object);
+        completed.map_err(|error| plain(error.to_string()))?;
         let storage = &self.writer.storage;
         let stored = storage.insert(&self.resource, &self.key, &object, None);
         self.is_done(stored.await.map(|_| ()))

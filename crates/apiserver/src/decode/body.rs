@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use lockgate_api::admission::answer::GROUP_KINDS;
-use lockgate_api::document::{self, Document, Kind, json, yaml};
+use lockgate_api::document::{self, Document, Kind, json, tree, yaml};
 use lockgate_api::meta::type_meta::{TypeMeta, TypeMetaError};
 use lockgate_go::quote::quote;
 use lockgate_kinds::protobuf::{self, Envelope};
@@ -279,8 +279,8 @@ pub(crate) enum ParseError {
     Type(TypeMetaError),
     #[error(transparent)]
     Protobuf(#[from] protobuf::DecodeError),
-    #[error("yaml: invalid leading UTF-8 octet")]
-    NotUtf8,
+    #[error("{0}")]
+    Yaml(yaml::Problem),
     #[error("a protobuf body cannot be decoded as text")]
     NotText,
     #[error("exceeded max depth of {}", limits::BODY_DEPTH)]
@@ -303,7 +303,11 @@ impl<'b> Parsed<'b> {
         }
         parse(body, sent)
             .map(Self::Document)
-            .map_err(|error| ParseError::NoType(Box::new(error)))
+            .map_err(|error| match error {
+                // It is converted to JSON before its type is read.
+                ParseError::Yaml(_) => error,
+                _ => ParseError::NoType(Box::new(error)),
+            })
     }
 
     /// The apiVersion and kind in the body.
@@ -322,21 +326,87 @@ impl<'b> Parsed<'b> {
     }
 }
 
+/// The type that an object has after a JSON patch or a merge patch.
+#[derive(Debug)]
+pub(crate) enum PatchedType {
+    Expected,
+    /// Without a version upstream reads its internal type, whose fields have no JSON names: all members
+    /// are unknown.
+    Internal {
+        findings: Vec<String>,
+    },
+}
+
+impl PatchedType {
+    /// Checks the type of a patched object; the error is in upstream's words.
+    ///
+    /// UPSTREAM: apimachinery pkg/runtime/serializer/json/json.go (Serializer.Decode)
+    pub(crate) fn of(object: &Value, expected: Expected<'_>) -> Result<Self, String> {
+        let (Some(members), false) = (
+            object.as_object(),
+            matches!(expected.shape, Shape::Custom(_)),
+        ) else {
+            return Ok(Self::Expected);
+        };
+        let is_type = |name: &&String| {
+            name.eq_ignore_ascii_case("apiVersion") || name.eq_ignore_ascii_case("kind")
+        };
+        let stated = members.iter().filter(|(name, _)| is_type(name));
+        let stated = Value::Object(
+            stated
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        );
+        let found = TypeMeta::read(tree::read(&stated).root());
+        let mut found = found.map_err(|error| error.to_string())?;
+        if found.kind.is_empty() {
+            expected.kind.clone_into(&mut found.kind);
+        }
+        if found.version.is_empty() && ["", expected.group].contains(&found.group.as_str()) {
+            if found.kind != expected.kind {
+                return Err(format!(
+                    "no kind {} is registered for the internal version of group {} in scheme {}",
+                    quote(&found.kind),
+                    quote(expected.group),
+                    quote(scheme_of(expected.group)),
+                ));
+            }
+            let unknown = members.keys().filter(|name| !is_type(name));
+            let findings = unknown.map(|name| format!("unknown field {}", quote(name)));
+            return Ok(Self::Internal {
+                findings: findings.take(MAX_FINDINGS).collect(),
+            });
+        }
+        let same_kind = found.kind == expected.kind;
+        let same_group = same_kind && found.group == expected.group;
+        let is_expected = same_group && found.version == expected.version;
+        // Events are one internal type in both of their groups.
+        let is_other_version = same_group || (same_kind && found.kind == "Event");
+        if is_expected || (is_other_version && is_registered(&found)) {
+            return Ok(Self::Expected);
+        }
+        Err(wrong_kind(&found, expected))
+    }
+}
+
+/// The maximum number of reported findings about one object.
+const MAX_FINDINGS: usize = 100;
+
+/// The name of upstream's scheme for a group. Definitions and APIServices are read by schemes of their own.
+fn scheme_of(group: &str) -> &'static str {
+    match group {
+        "apiextensions.k8s.io" | "apiregistration.k8s.io" => "pkg/runtime/scheme.go:111",
+        _ => "pkg/api/legacyscheme/scheme.go:30",
+    }
+}
+
 fn wrong_kind(found: &TypeMeta, expected: Expected<'_>) -> String {
     let internal = match expected.group {
         "" => "core",
         group => group.split('.').next().unwrap_or_default(),
     };
-    // CustomResourceDefinitions and APIServices are decoded with separate schemes, which have fewer kinds.
-    let has_own_scheme = matches!(
-        expected.group,
-        "apiextensions.k8s.io" | "apiregistration.k8s.io"
-    );
-    let scheme = match has_own_scheme {
-        true => "pkg/runtime/scheme.go:111",
-        false => "pkg/api/legacyscheme/scheme.go:30",
-    };
-    let is_known = !has_own_scheme
+    let scheme = scheme_of(expected.group);
+    let is_known = scheme.starts_with("pkg/api")
         || found.group == expected.group
         || UNVERSIONED.contains(&found.kind.as_str());
     if is_known && is_registered(found) {
@@ -423,15 +493,11 @@ pub(crate) fn decode_value(value: Value, resource: &Resource) -> Outcome<Value> 
 
 /// Parses a body; errors have the messages of Go's parser.
 pub(crate) fn parse(body: &[u8], sent: Sent) -> Result<Document, ParseError> {
-    let parsed = match sent {
-        Sent::Json => json::parse(body),
+    let document = match sent {
+        Sent::Json => json::parse(body).map_err(|error| ParseError::Syntax(error.message))?,
         Sent::Protobuf => return Err(ParseError::NotText),
-        Sent::Yaml => match std::str::from_utf8(body) {
-            Ok(text) => yaml::parse(text),
-            Err(_) => return Err(ParseError::NotUtf8),
-        },
+        Sent::Yaml => yaml::parse_like_kubernetes(body).map_err(ParseError::Yaml)?,
     };
-    let document = parsed.map_err(|error| ParseError::Syntax(error.message))?;
     if is_deeper_than(document.root(), limits::BODY_DEPTH) {
         return Err(ParseError::TooDeep);
     }

@@ -7,7 +7,7 @@ use lockgate_api::document::{self, Kind, Value};
 use lockgate_go::quote::quote;
 use lockgate_kinds::tree;
 
-use crate::decode::body;
+use crate::decode::body::{self, ParseError};
 use crate::decode::options::FieldValidation;
 use crate::error::{Outcome, bad_request, too_large};
 use crate::http::limits;
@@ -89,8 +89,21 @@ impl Patch {
             }
             PatchType::Apply => {
                 let decoded = body::parse(bytes, Sent::Yaml);
-                let document = decoded
-                    .map_err(|error| bad_request(format!("error decoding YAML: {error}")))?;
+                let document = decoded.map_err(|error| {
+                    let step = match error {
+                        ParseError::Yaml(_) => "error converting YAML to JSON: ",
+                        _ => "",
+                    };
+                    bad_request(format!("error decoding YAML: {step}{error}"))
+                })?;
+                let root = document.root();
+                if !matches!(root.kind(), Kind::Object | Kind::Null) {
+                    return Err(bad_request(format!(
+                        "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: \
+                         cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                        type_name(&tree::from_document(root))
+                    )));
+                }
                 let text = std::str::from_utf8(bytes).unwrap_or_default();
                 Ok(Read {
                     findings: repeated_keys(document.root(), text),

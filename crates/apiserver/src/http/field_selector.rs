@@ -16,7 +16,8 @@ pub(crate) enum SelectorError {
     Term { selector: String, term: String },
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
-    #[error("invalid field selector: unescaped character in value: {0}")]
+    /// UPSTREAM: apimachinery pkg/fields/selector.go (UnescapedRune) formats the character as a number.
+    #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
     Unescaped(char),
 }
 
@@ -116,7 +117,7 @@ mod tests {
         );
         assert_eq!(
             parse("a=b=c").unwrap_err().to_string(),
-            "invalid field selector: unescaped character in value: ="
+            "invalid field selector: unescaped character in value: 61"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Reads one object, or a subresource of it.
 
-use lockgate_store::ReadAt;
+use lockgate_store::{Entry, ReadAt};
 
 use crate::encoding;
 use crate::error::{Outcome, check_key, method_not_allowed, plain};
@@ -14,6 +14,18 @@ use crate::respond::Reply;
 /// Reads the requested object.
 pub(crate) async fn get(storage: &Storage, request: &Request, query: &Query) -> Outcome<Reply> {
     let resource = &request.resource;
+    let entry = entry(storage, request, query).await?;
+    if resource.is_shown_as_stored() {
+        let mut text = String::with_capacity(entry.value.len() + 96);
+        encoding::render(&mut text, &entry, Some(resource.type_meta()))?;
+        return Ok(Reply::text(text));
+    }
+    Ok(Reply::object(storage.decode(&entry, resource).await?))
+}
+
+/// Reads the stored entry of the object, at a revision that is not older than the requested one.
+async fn entry(storage: &Storage, request: &Request, query: &Query) -> Outcome<Entry> {
+    let resource = &request.resource;
     check_key(request.name())?;
     let at = match query.text("resourceVersion") {
         "" | "0" => ReadAt::Latest,
@@ -24,15 +36,7 @@ pub(crate) async fn get(storage: &Storage, request: &Request, query: &Query) -> 
     };
     let key = storage.key(resource, request.namespace(), request.name());
     let (entry, _) = list::read_at(storage, at, || storage.store().get(&key, at)).await?;
-    let Some(entry) = entry else {
-        return Err(resource.not_found(request.name()));
-    };
-    if resource.is_shown_as_stored() {
-        let mut text = String::with_capacity(entry.value.len() + 96);
-        encoding::render(&mut text, &entry, Some(resource.type_meta()))?;
-        return Ok(Reply::text(text));
-    }
-    Ok(Reply::object(storage.decode(&entry, resource).await?))
+    entry.ok_or_else(|| resource.not_found(request.name()))
 }
 
 /// Reads a subresource.
@@ -51,7 +55,8 @@ pub(crate) async fn get_part(
     };
     match part.name.as_str() {
         "scale" => {
-            let object = storage.get(path).await?;
+            let entry = entry(storage, request, query).await?;
+            let object = storage.decode(&entry, resource).await?;
             scale::check_replicas(resource, &object)?;
             Ok(Reply::object(scale::of(resource, &object)?))
         }

@@ -60,12 +60,22 @@ impl CustomVersion {
     }
 
     /// Decodes an object from a tree, without defaults.
-    pub(crate) fn decode_value(
+    pub(crate) fn decode_value(&self, object: Value) -> Result<(Value, Vec<String>), ShapeError> {
+        self.decode_from(object, Source::Request)
+    }
+
+    /// Decodes the result of an apply configuration merged into an object.
+    pub(crate) fn decode_applied(&self, object: Value) -> Result<(Value, Vec<String>), ShapeError> {
+        self.decode_from(object, Source::Applied)
+    }
+
+    fn decode_from(
         &self,
         mut object: Value,
+        source: Source,
     ) -> Result<(Value, Vec<String>), ShapeError> {
         tree::read_numbers(&mut object);
-        let unknown = self.version.schema.read(&mut object, Source::Request)?;
+        let unknown = self.version.schema.read(&mut object, source)?;
         let findings = unknown
             .iter()
             .map(|path| format!("unknown field {}", quote(path)))

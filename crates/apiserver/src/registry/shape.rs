@@ -197,7 +197,7 @@ impl Shape {
                 let decoded = ty.from_unstructured(value)?;
                 Ok((decoded.value, decoded.findings))
             }
-            Self::Custom(_) => self.decode_value(value),
+            Self::Custom(custom) => custom.decode_applied(value),
         }
     }
 
@@ -238,7 +238,9 @@ impl Shape {
             }
             Self::Registration { row, .. } => {
                 // Validation has seen them, and Go does not encode them.
-                let _left_out = registration_type(row)?.take_empties(value);
+                let ty = registration_type(row)?;
+                let _left_out = ty.take_empties(value);
+                ty.forget_empty(value);
             }
             Self::Plain(_) => {}
         }

@@ -214,9 +214,18 @@ impl Attempt<'_> {
         Ok(object)
     }
 
-    /// Runs the validating step on the final object, and returns the object. May be repeated with another one.
-    pub(crate) async fn validate(&mut self, object: Value, name: &str) -> Outcome<Value> {
+    /// Runs the validating step on the final object, and returns the object. May be repeated with another one. `old`
+    /// replaces the old object of the mutating step.
+    pub(crate) async fn validate(
+        &mut self,
+        object: Value,
+        old: Option<Value>,
+        name: &str,
+    ) -> Outcome<Value> {
         let request = self.admission.request_mut();
+        if let Some(old) = old {
+            request.old_object = Some(Object::new(old));
+        }
         request.object = Some(Object::new(object));
         name.clone_into(&mut request.name);
         conclude(self.admitter.engine.validate(&mut self.admission).await)?;

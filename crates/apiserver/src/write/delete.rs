@@ -89,6 +89,7 @@ pub(crate) async fn delete_collection(
             name: metadata::text(&object, "name").to_owned(),
             // Webhooks get no name, as the request has none.
             admission_name: Some(""),
+            of_collection: true,
             ..Deletion::of(writer, request)
         };
         match deletion.run(options.clone()).await {
@@ -124,6 +125,11 @@ pub(crate) struct Deletion<'d> {
     pub(crate) name: String,
     /// The name in the admission request; without it, admission does not run.
     pub(crate) admission_name: Option<&'d str>,
+    /// True for an object of a deleted collection.
+    ///
+    /// UPSTREAM: apiserver pkg/registry/generic/registry/store.go (DeleteCollection): each object gets a copy of the options,
+    /// and admission sees those that were sent.
+    pub(crate) of_collection: bool,
 }
 
 /// The object of a deletion, which may only be marked.
@@ -155,6 +161,7 @@ impl<'d> Deletion<'d> {
             request,
             name: request.name().to_owned(),
             admission_name: Some(request.name()),
+            of_collection: false,
         }
     }
 
@@ -181,8 +188,13 @@ impl<'d> Deletion<'d> {
 
     async fn attempt(&self, key: &str, entry: Entry, mut options: DeleteOptions) -> Outcome<Round> {
         let object = self.writer.storage.decode(&entry, self.resource()).await?;
+        let sent = self.of_collection.then(|| options.clone());
         if strategy::is_deleted_in_steps(self.resource()) {
-            self.require_uid(&mut options, &object)?;
+            if self.of_collection {
+                self.check_preconditions(&options, &object)?;
+            } else {
+                self.require_uid(&mut options, &object)?;
+            }
             if !metadata::is_deleting(&object) {
                 return self.begin(key, &entry, object, options).await;
             }
@@ -201,7 +213,8 @@ impl<'d> Deletion<'d> {
         let mut current = (entry.revision, object);
         let mut is_marked = false;
         if manner == Manner::Graceful || held || !unchanged {
-            self.admit(&current.1, &options).await?;
+            self.admit(&current.1, sent.as_ref().unwrap_or(&options))
+                .await?;
             set_finalizers(&mut marked, finalizers);
             if manner == Manner::AtOnce && held {
                 mark(&mut marked);
@@ -229,7 +242,8 @@ impl<'d> Deletion<'d> {
                 tokio::time::sleep(MARK_SEEN).await;
             }
         }
-        self.admit(&current.1, &options).await?;
+        self.admit(&current.1, sent.as_ref().unwrap_or(&options))
+            .await?;
         let removed = self.remove(key, current.0, &mut current.1, options.is_dry_run());
         match removed.await {
             Ok(()) => {}
@@ -342,17 +356,22 @@ impl<'d> Deletion<'d> {
         Ok(())
     }
 
+    fn check_preconditions(&self, options: &DeleteOptions, object: &Value) -> Outcome<()> {
+        let Some(preconditions) = &options.preconditions else {
+            return Ok(());
+        };
+        let path = ObjectPath {
+            resource: &self.request.resource,
+            namespace: self.request.namespace(),
+            name: &self.name,
+            subresource: "",
+        };
+        check_preconditions(path, preconditions, object)
+    }
+
     /// Checks the preconditions, and determines the grace period.
     fn before(&self, object: &mut Value, options: &mut DeleteOptions) -> Outcome<Manner> {
-        if let Some(preconditions) = &options.preconditions {
-            let path = ObjectPath {
-                resource: &self.request.resource,
-                namespace: self.request.namespace(),
-                name: &self.name,
-                subresource: "",
-            };
-            check_preconditions(path, preconditions, object)?;
-        }
+        self.check_preconditions(options, object)?;
         if options
             .grace_period_seconds
             .is_some_and(|seconds| seconds < 0)

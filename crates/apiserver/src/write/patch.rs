@@ -5,8 +5,9 @@
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_go::json;
 use lockgate_kinds::strategic_merge::{self, PatchError, PatchErrorClass};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use crate::decode::body::{Expected, PatchedType};
 use crate::decode::options::FieldValidation;
 use crate::decode::patch::Patch;
 use crate::decode::write::PatchBody;
@@ -54,7 +55,7 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
         }
         let old = old.ok_or_else(|| internal("no object to patch"))?;
         let (mut object, found) =
-            patch.apply_strictly(old, &resource.shape, &of_text, validation)?;
+            patch.apply_strictly(old, Expected::of(resource), &of_text, validation)?;
         warn(&found);
         let empties = resource.shape.complete_decoded(&mut object);
         request.notes.sent_with(empties);
@@ -63,7 +64,8 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
         Ok(New::Object(object))
     };
     let change = Change {
-        create_when_missing: matches!(patch, Patch::Apply(_)),
+        // UPSTREAM: pkg/registry/*/storage (StatusREST.Update): a subresource never creates its object.
+        create_when_missing: matches!(patch, Patch::Apply(_)) && request.subresource().is_empty(),
         ..Change::new(writer, request, &options)
     };
     let changed = change.apply(make).await;
@@ -91,11 +93,22 @@ impl Patch {
     }
 
     /// The patched object, and its unknown or duplicate fields.
-    fn apply(&self, old: &Value, shape: &Shape) -> Outcome<(Value, Vec<String>)> {
+    fn apply(&self, old: &Value, expected: Expected<'_>) -> Outcome<(Value, Vec<String>)> {
+        let shape = expected.shape;
         let patched = self.patched(old, shape)?;
         let decoded = match self {
+            // UPSTREAM: apiserver pkg/endpoints/handlers/patch.go (applyPatchToObject) ignores the type that is left.
             Self::Strategic(_) => shape.decode_merged(patched),
-            _ => shape.decode_patched(patched),
+            _ => {
+                let patched_type = PatchedType::of(&patched, expected)
+                    .map_err(|why| self.no_object(old, shape, &why))?;
+                match patched_type {
+                    PatchedType::Expected => shape.decode_patched(patched),
+                    PatchedType::Internal { findings } => shape
+                        .decode_patched(Value::Object(Map::new()))
+                        .map(|(object, _)| (object, findings)),
+                }
+            }
         };
         decoded.map_err(|error| self.no_object(old, shape, &error.to_string()))
     }
@@ -104,15 +117,15 @@ impl Patch {
     pub(super) fn apply_strictly(
         &self,
         old: &Value,
-        shape: &Shape,
+        expected: Expected<'_>,
         of_text: &[String],
         validation: FieldValidation,
     ) -> Outcome<(Value, Vec<String>)> {
-        let (object, unknown) = self.apply(old, shape)?;
+        let (object, unknown) = self.apply(old, expected)?;
         let found: Vec<String> = of_text.iter().cloned().chain(unknown).collect();
         if validation == FieldValidation::Strict && !found.is_empty() {
             let why = format!("strict decoding error: {}", found.join(", "));
-            return Err(self.no_object(old, shape, &why));
+            return Err(self.no_object(old, expected.shape, &why));
         }
         Ok((object, found))
     }

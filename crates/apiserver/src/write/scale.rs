@@ -12,6 +12,7 @@ use lockgate_kinds::typed::Type;
 use serde_json::Value;
 
 use crate::config::FeatureGates;
+use crate::decode::body::Expected;
 use crate::decode::options::FieldValidation;
 use crate::decode::patch::Patch;
 use crate::decode::write::{ScaleBody, ScaleChange};
@@ -43,6 +44,12 @@ pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody)
         metadata::text(scale, "uid").clone_into(&mut replaced);
     }
     let shape = Shape::Plain(body.ty);
+    let expected = Expected {
+        group: "autoscaling",
+        version: "v1",
+        kind: "Scale",
+        shape: &shape,
+    };
     let replicas = Replicas::of(&writer.registry.snapshot(), resource);
     let path = ObjectPath {
         resource,
@@ -86,7 +93,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody)
                 }
                 None => {
                     let (scale, found) =
-                        patch.apply_strictly(&live, &shape, findings, validation)?;
+                        patch.apply_strictly(&live, expected, findings, validation)?;
                     unknown = found;
                     scale
                 }
@@ -120,6 +127,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody)
             gates: writer.gates,
             replicas: &replicas,
             old,
+            new: Value::Null,
             dry_run: body.options.is_dry_run(),
         };
         match run(&writer.admitter, request, submission, &mut recipe).await? {
@@ -152,6 +160,8 @@ struct SetReplicas<'s> {
     gates: FeatureGates,
     replicas: &'s Replicas,
     old: Value,
+    /// The object with the replicas of the admitted scale.
+    new: Value,
     dry_run: bool,
 }
 
@@ -212,7 +222,18 @@ impl Recipe for SetReplicas<'_> {
             self.notes.warn(&warning);
         }
         scale::check(resource, name, scale)?;
-        self.check_preconditions(scale)
+        self.check_preconditions(scale)?;
+        let mut new = self.old.clone();
+        self.set(&mut new, scale)?;
+        // UPSTREAM: pkg/registry/apps/deployment/storage/storage.go (toScaleUpdateValidation): validating
+        // admission sees the scale of the changed object, without the rest of the scale that was sent.
+        *scale = scale::of(resource, &new)?;
+        self.new = new;
+        Ok(())
+    }
+
+    fn old(&self) -> Outcome<Option<Value>> {
+        scale::of(self.path.resource, &self.old).map(Some)
     }
 
     fn name<'n>(&'n self, _: &'n Value) -> &'n str {
@@ -220,13 +241,22 @@ impl Recipe for SetReplicas<'_> {
     }
 
     async fn persist(&mut self, scale: Value) -> Outcome<Persisted<Option<Value>>> {
+        let resource = self.path.resource;
+        let mut new = self.new.take();
+        let mut scale = scale;
+        if resource.is_custom() {
+            // Storage drops replicas that the schema does not have.
+            let completed = resource.shape.complete(&mut new);
+            completed.map_err(|error| plain(error.to_string()))?;
+            scale = scale::of(resource, &new)?;
+        }
         if self.dry_run {
-            let mut object = self.old.clone();
-            self.set(&mut object, &scale)?;
-            let scale = scale::of(self.path.resource, &object)?;
             return Ok(Persisted::Done(Some(scale)));
         }
-        let set = |object: &mut Value| self.set(object, &scale);
+        let set = |object: &mut Value| {
+            *object = new;
+            Ok(())
+        };
         let storage = &self.writer.storage;
         let changed = set_without_admission(storage, self.path, &self.old, set).await?;
         let changed = changed.map(|object| scale::of(self.path.resource, &object));

@@ -38,6 +38,11 @@ pub(crate) trait Recipe: Send {
     /// The name for validating admission.
     fn name<'n>(&'n self, object: &'n Value) -> &'n str;
 
+    /// The object before the write for validating admission, if mutating admission saw another one.
+    fn old(&self) -> Outcome<Option<Value>> {
+        Ok(None)
+    }
+
     /// Stores the admitted object, or performs the requested action.
     fn persist(
         &mut self,
@@ -58,14 +63,14 @@ pub(crate) async fn run<R: Recipe>(
         let mut candidate = object.clone();
         recipe.prepare(&mut candidate)?;
         let name = recipe.name(&candidate).to_owned();
-        let candidate = attempt.validate(candidate, &name).await?;
+        let candidate = attempt.validate(candidate, recipe.old()?, &name).await?;
         if let Persisted::Done(output) = recipe.persist(candidate).await? {
             return Ok(output);
         }
     }
     recipe.prepare(&mut object)?;
     let name = recipe.name(&object).to_owned();
-    let object = attempt.validate(object, &name).await?;
+    let object = attempt.validate(object, recipe.old()?, &name).await?;
     match recipe.persist(object).await? {
         Persisted::Done(output) => Ok(output),
         Persisted::NameTaken => Err(crate::error::internal(

@@ -23,6 +23,10 @@ use crate::write::{Persisted, Recipe, Writer, run};
 const DEFAULT_SECONDS: i64 = 3600;
 /// The range of token lifetimes.
 const SECONDS: std::ops::RangeInclusive<i64> = 600..=1 << 32;
+/// The audit annotation with the id of an issued token.
+///
+/// UPSTREAM: pkg/serviceaccount/util.go (IssuedCredentialIDAuditAnnotationKey)
+const ISSUED_CREDENTIAL: &str = "authentication.kubernetes.io/issued-credential-id";
 const KIND: &str = "TokenRequest";
 const GROUP: &str = "authentication.k8s.io";
 
@@ -162,6 +166,8 @@ impl Recipe for Issue<'_> {
             .signer
             .sign(&claims)
             .ok_or_else(|| internal("the token could not be signed"))?;
+        let credential = format!("JTI={}", claims.id);
+        self.request.notes.annotate(ISSUED_CREDENTIAL, &credential);
         token_request["status"] = json!({
             "token": token,
             "expirationTimestamp": Time::from_unix_seconds(expires).to_string(),

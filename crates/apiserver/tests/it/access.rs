@@ -411,6 +411,41 @@ async fn writes_down_what_the_policy_says() {
     server.stop().await;
 }
 
+/// The id is that of the token, by which requests that use it are found.
+#[tokio::test]
+async fn writes_down_which_token_was_issued() {
+    const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.log");
+    let server = start_with(Settings {
+        audit_log_path: Some(log.clone()),
+        ..settings()
+    })
+    .await;
+    let admin = Client::admin(&server).await;
+    let account = json!({"metadata": {"name": "robot"}});
+    admin.create(ACCOUNTS, account).await;
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let issued = admin
+        .create(&format!("{ACCOUNTS}/robot/token"), request)
+        .await;
+    let robot = Client::with_token(&server, issued["status"]["token"].as_str().unwrap()).await;
+    robot.get(PODS).await.expect(403);
+    let events = events(&log);
+    let annotated = events.iter().find_map(|event| {
+        event["annotations"]["authentication.kubernetes.io/issued-credential-id"].as_str()
+    });
+    let robots =
+        |event: &&Value| event["user"]["username"] == "system:serviceaccount:default:robot";
+    let used = events.iter().find(robots).and_then(|event| {
+        event["user"]["extra"]["authentication.kubernetes.io/credential-id"][0].as_str()
+    });
+    assert!(annotated.unwrap().starts_with("JTI="), "{annotated:?}");
+    assert_eq!(annotated, used);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn writes_down_what_webhooks_did() {
     let folder = tempfile::tempdir().unwrap();

@@ -523,3 +523,69 @@ spec:
     assert_eq!(server.apply(&wrong).await.unwrap_err().status.code, 422);
     server.stop().await;
 }
+
+/// Nulls in a body are dropped, those of an applied configuration are validated.
+#[tokio::test]
+async fn applied_nulls_are_refused() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let mut version = open_version("v1", true);
+    version["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {"spec": {
+        "type": "object",
+        "properties": {
+            "a": {"type": "integer"},
+            "b": {"type": "string", "nullable": true},
+            "c": {"type": "string", "default": "x"},
+        },
+    }}});
+    client
+        .create(DEFINITIONS, definition(json!([version])))
+        .await;
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let widget = |spec: Value| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": spec});
+    let path = format!("{widgets}/w?fieldManager=t&dryRun=All");
+    client
+        .patch(&path, "apply", &widget(json!({"a": null})))
+        .await
+        .refused(
+            422,
+            "Invalid",
+            "Widget.example.com \"w\" is invalid: spec.a: Invalid value: \"null\": spec.a in body must \
+             be of type integer: \"null\"",
+        );
+    let made = client
+        .patch(&path, "apply", &widget(json!({"b": null, "c": null})))
+        .await
+        .expect(201);
+    assert_eq!(made["spec"], json!({"b": null, "c": "x"}));
+    let made = client.create(widgets, widget(json!({"a": null}))).await;
+    assert_eq!(made["spec"], json!({"c": "x"}));
+    server.stop().await;
+}
+
+/// Replicas at a path that the schema does not have are pruned.
+#[tokio::test]
+async fn scales_show_what_is_stored() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let mut version = open_version("v1", true);
+    version["schema"]["openAPIV3Schema"] = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"text": {"type": "string"}}},
+    }});
+    version["subresources"] = json!({"scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}});
+    client
+        .create(DEFINITIONS, definition(json!([version])))
+        .await;
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"text": "a"}});
+    client.create(widgets, widget).await;
+    let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "w"}, "spec": {"replicas": 3}});
+    for query in ["?dryRun=All", ""] {
+        let path = format!("{widgets}/w/scale{query}");
+        let scaled = client.put(&path, &scale).await.expect(200);
+        assert_eq!(scaled["spec"], json!({}), "{query}");
+    }
+    let stored = client.get(&format!("{widgets}/w")).await.expect(200);
+    assert_eq!(stored["spec"], json!({"text": "a"}));
+    server.stop().await;
+}

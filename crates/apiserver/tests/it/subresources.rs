@@ -151,6 +151,90 @@ async fn scales() {
     server.stop().await;
 }
 
+/// Validating webhooks see the scale of the changed object, mutating ones the scale that was sent.
+#[tokio::test]
+async fn scales_are_validated_as_their_object_says() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    client.create(DEPLOYMENTS, deployment("d")).await;
+    let mutating = WebhookServer::start().await;
+    mutating.script(
+        "/label",
+        [Script::patch(
+            &json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]),
+        )],
+    );
+    let mut configuration = hook(
+        "MutatingWebhookConfiguration",
+        "label",
+        &mutating.url("/label"),
+        mutating.ca_pem(),
+    );
+    configuration["webhooks"][0]["rules"] = json!([{
+        "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/scale"],
+    }]);
+    client.create(MUTATING, configuration).await;
+    let validating = observer(&client, &["*/scale"]).await;
+    let scale = format!("{DEPLOYMENTS}/d/scale");
+    let patch = json!({"spec": {"replicas": 3}});
+    client.patch(&scale, "merge", &patch).await.expect(200);
+    let seen = |hooks: &WebhookServer| hooks.requests().last().unwrap().json()["request"].clone();
+    let sent = seen(&mutating);
+    assert!(sent["object"]["metadata"]["managedFields"].is_array());
+    assert!(sent["oldObject"]["metadata"]["managedFields"].is_array());
+    let judged = seen(&validating);
+    for member in ["object", "oldObject"] {
+        let metadata = &judged[member]["metadata"];
+        assert_eq!(metadata.get("managedFields"), None, "{member}");
+        assert_eq!(metadata.get("labels"), None, "{member}");
+    }
+    assert_eq!(judged["object"]["spec"], json!({"replicas": 3}));
+    assert_eq!(judged["oldObject"]["spec"], json!({"replicas": 1}));
+    mutating.stop().await;
+    validating.stop().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn parts_that_are_applied_create_nothing() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    let query = "fieldManager=t&force=true";
+    let status = format!("/api/v1/nodes/n/status?{query}");
+    client
+        .patch(&status, "apply", &node)
+        .await
+        .refused(404, "NotFound", "nodes \"n\" not found");
+    let pod = pod("p");
+    for part in ["status", "resize", "ephemeralcontainers"] {
+        let path = format!("{PODS}/p/{part}?{query}");
+        let answer = client.patch(&path, "apply", &pod).await;
+        answer.refused(404, "NotFound", "pods \"p\" not found");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn scales_are_read_at_a_resource_version() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    client.create(DEPLOYMENTS, deployment("d")).await;
+    let at = |version: &str| format!("{DEPLOYMENTS}/d/scale?resourceVersion={version}");
+    client.get(&at("1")).await.expect(200);
+    let answer = client.get(&at("x")).await.expect(500);
+    assert_eq!(
+        answer["message"],
+        "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax"
+    );
+    let answer = client.get(&at("999999")).await.expect(504);
+    assert_eq!(
+        answer["details"]["causes"][0]["reason"],
+        "ResourceVersionTooLarge"
+    );
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn binds_and_evicts_pods() {
     let server = start().await;

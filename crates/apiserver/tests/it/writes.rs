@@ -943,3 +943,206 @@ async fn a_pod_without_a_grace_period_is_marked_before_it_is_removed() {
     assert!(seen > 0, "no mark was there long enough to be read");
     server.stop().await;
 }
+
+/// The type of an object that a JSON patch or a merge patch leaves is that of its resource. Strategic merge patches
+/// are merged into the type itself.
+#[tokio::test]
+async fn patches_leave_the_type_of_an_object() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    client.create(DEPLOYMENTS, deployment("d")).await;
+    let d = format!("{DEPLOYMENTS}/d?dryRun=All");
+    let scale = format!("{DEPLOYMENTS}/d/scale?dryRun=All");
+    let nameless =
+        "the name of the object (d based on URL) was undeterminable: name must be provided";
+    let scheme = "in scheme \"pkg/api/legacyscheme/scheme.go:30\"";
+    for (path, patch, code, message) in [
+        (&d, json!({"kind": null}), 200, String::new()),
+        (
+            &d,
+            json!({"kind": "Deployment", "apiVersion": "apps/v1"}),
+            200,
+            String::new(),
+        ),
+        (&d, json!({"apiVersion": null}), 400, nameless.to_owned()),
+        (&d, json!({"apiVersion": "apps/"}), 400, nameless.to_owned()),
+        (&scale, json!({"apiVersion": ""}), 400, nameless.to_owned()),
+        (
+            &d,
+            json!({"apiVersion": null, "kind": "Pod"}),
+            422,
+            format!(
+                "no kind \"Pod\" is registered for the internal version of group \"apps\" {scheme}"
+            ),
+        ),
+        (
+            &d,
+            json!({"apiVersion": "v1"}),
+            422,
+            format!("no kind \"Deployment\" is registered for version \"v1\" {scheme}"),
+        ),
+        (
+            &d,
+            json!({"kind": "StatefulSet"}),
+            422,
+            String::from("converting (v1.StatefulSet) to (apps.Deployment): unknown conversion"),
+        ),
+        (
+            &scale,
+            json!({"kind": "Pod"}),
+            422,
+            format!("no kind \"Pod\" is registered for version \"autoscaling/v1\" {scheme}"),
+        ),
+        (
+            &d,
+            json!({"apiVersion": "a/b/c"}),
+            422,
+            String::from("unexpected GroupVersion string: a/b/c"),
+        ),
+        (
+            &d,
+            json!({"kind": 5}),
+            422,
+            String::from(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal number into \
+                 Go struct field .kind of type string",
+            ),
+        ),
+    ] {
+        let answer = client.patch(path, "merge", &patch).await;
+        let told = answer.json()["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        assert_eq!(answer.code, code, "{patch}: {told}");
+        assert!(told.ends_with(&message), "{patch}: {told}");
+    }
+    let patch = json!({"kind": "Pod", "apiVersion": "v1"});
+    client.patch(&d, "strategic", &patch).await.expect(200);
+    let answer = client
+        .patch(&d, "merge", &json!({"apiVersion": null}))
+        .await;
+    assert_eq!(
+        answer.warnings(),
+        ["metadata", "spec", "status"].map(|name| format!("unknown field \"{name}\""))
+    );
+    server.stop().await;
+}
+
+/// Each object of a deleted collection gets a copy of the options; webhooks see those that were sent.
+#[tokio::test]
+async fn webhooks_see_the_options_that_a_collection_is_deleted_with() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    let mut configuration = hook(
+        "ValidatingWebhookConfiguration",
+        "observer",
+        &hooks.url("/observe"),
+        hooks.ca_pem(),
+    );
+    configuration["webhooks"][0]["rules"][0]["resources"] = json!(["pods"]);
+    client.create(VALIDATING, configuration).await;
+    let options = |hooks: &WebhookServer| {
+        let review = hooks.requests().last().unwrap().json();
+        review["request"]["options"].clone()
+    };
+    client.create(PODS, pod("p")).await;
+    client
+        .delete(&format!("{PODS}?dryRun=All"))
+        .await
+        .expect(200);
+    assert_eq!(options(&hooks).get("gracePeriodSeconds"), None);
+    client
+        .delete(&format!("{PODS}/p?dryRun=All"))
+        .await
+        .expect(200);
+    assert_eq!(options(&hooks)["gracePeriodSeconds"], 0);
+    hooks.stop().await;
+    server.stop().await;
+}
+
+/// Storage makes empty lists null, which happens after validating webhooks.
+#[tokio::test]
+async fn validating_webhooks_see_empty_lists() {
+    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    let mut configuration = hook(
+        "ValidatingWebhookConfiguration",
+        "observer",
+        &hooks.url("/observe"),
+        hooks.ca_pem(),
+    );
+    let rule = &mut configuration["webhooks"][0]["rules"][0];
+    rule["apiGroups"] = json!(["rbac.authorization.k8s.io"]);
+    rule["resources"] = json!(["clusterroles"]);
+    client.create(VALIDATING, configuration).await;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}, "rules": []});
+    let seen = |hooks: &WebhookServer| {
+        let review = hooks.requests().last().unwrap().json();
+        review["request"]["object"]["rules"].clone()
+    };
+    let made = client.create(ROLES, role.clone()).await;
+    assert_eq!((seen(&hooks), &made["rules"]), (json!([]), &Value::Null));
+    let path = format!("{ROLES}/r");
+    let made = client.put(&path, &role).await.expect(200);
+    assert_eq!((seen(&hooks), &made["rules"]), (json!([]), &Value::Null));
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    client.patch(&path, "merge", &patch).await.expect(200);
+    assert_eq!(seen(&hooks), Value::Null);
+    hooks.stop().await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn yaml_that_cannot_be_read_is_refused_with_its_line() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    for (text, problem) in [
+        (
+            "a:\n\tb: 1\n",
+            "yaml: line 2: found character that cannot start any token",
+        ),
+        ("a: [", "yaml: line 1: did not find expected node content"),
+        (
+            "a: b: c",
+            "yaml: mapping values are not allowed in this context",
+        ),
+        ("a: 'x", "yaml: found unexpected end of stream"),
+        ("a: *x", "yaml: unknown anchor 'x' referenced"),
+    ] {
+        let headers = [("content-type", "application/yaml")];
+        let answer = client
+            .request(http::Method::POST, CONFIG_MAPS, &headers, text)
+            .await
+            .expect(400);
+        let told = answer["message"].as_str().unwrap();
+        let start =
+            format!("the object provided is unrecognized (must be of type ConfigMap): {problem} (");
+        assert!(told.starts_with(&start), "{told}");
+        let headers = [("content-type", "application/apply-patch+yaml")];
+        let path = format!("{CONFIG_MAPS}/a?fieldManager=t");
+        let answer = client
+            .request(http::Method::PATCH, &path, &headers, text)
+            .await
+            .expect(400);
+        assert_eq!(
+            answer["message"],
+            format!("error decoding YAML: error converting YAML to JSON: {problem}")
+        );
+    }
+    let headers = [("content-type", "application/apply-patch+yaml")];
+    let path = format!("{CONFIG_MAPS}/a?fieldManager=t");
+    let answer = client
+        .request(http::Method::PATCH, &path, &headers, "a")
+        .await;
+    answer.refused(
+        400,
+        "BadRequest",
+        "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal string \
+         into Go value of type map[string]interface {}",
+    );
+    server.stop().await;
+}

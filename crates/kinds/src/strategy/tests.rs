@@ -47,7 +47,7 @@ fn create(api_version: &str, kind: &str, value: Value) -> Result<Value, Vec<Stri
     with_context(|context| prepare_create(resource, &mut value, context));
     let errors = with_context(|context| validate_create(resource, &value, context));
     if errors.is_empty() {
-        canonicalize(resource, &mut value);
+        canonicalize_stored(resource, &mut value);
         return Ok(value);
     }
     Err(errors.iter().map(ToString::to_string).collect())

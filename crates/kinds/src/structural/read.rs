@@ -19,6 +19,11 @@ use super::schema::Schema;
 pub enum Source {
     /// A client; malformed metadata is rejected.
     Request,
+    /// An apply configuration merged into an object; nulls are kept.
+    ///
+    /// UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go: the field manager converts without
+    /// unstructuredSchemaCoercer.
+    Applied,
     /// The store; malformed metadata is dropped, and a missing generation is set to 1.
     Store,
 }
@@ -54,7 +59,7 @@ impl Schema {
     /// [`ReadError`]; the object may be partially changed.
     pub fn read(&self, object: &mut Json, source: Source) -> Result<Vec<String>, ReadError> {
         let malformed = match source {
-            Source::Request => Malformed::Refuse,
+            Source::Request | Source::Applied => Malformed::Refuse,
             Source::Store => Malformed::Drop,
         };
         let Some(entries) = object.as_object_mut() else {
@@ -78,7 +83,9 @@ impl Schema {
             }
         };
         unknown.extend(self.prune(object));
-        self.drop_nulls(object);
+        if source != Source::Applied {
+            self.drop_nulls(object);
+        }
         let in_embedded = metadata::coerce(&self.root, object, malformed, &Path::ROOT)
             .map_err(ReadError::Embedded)?;
         unknown.extend(in_embedded);

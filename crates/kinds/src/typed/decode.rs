@@ -690,7 +690,7 @@ fn object(before: Option<Value>) -> Map<String, Value> {
 /// Returns true if Go omits a member with this value.
 fn is_left_out(field: &FieldRow, value: &Value, nil: bool, keeps_empty: bool) -> bool {
     let empty = match Type(field.1).shape() {
-        Shape::Pointer(_) => nil,
+        Shape::Pointer(target) => nil || is_no_schema(Type(target), value),
         Shape::Text | Shape::Bytes => value.as_str().is_none_or(str::is_empty),
         Shape::Bool => value == &Value::Bool(false),
         Shape::Int32 | Shape::Int64 | Shape::Float64 => value.as_f64() == Some(0.0),
@@ -704,6 +704,14 @@ fn is_left_out(field: &FieldRow, value: &Value, nil: bool, keeps_empty: bool) ->
         _ => return field.2 & OMIT_ZERO != 0 && value.is_null(),
     };
     empty && field.2 & OMIT_EMPTY != 0
+}
+
+/// Returns true for `items` that are neither a schema nor a list of them.
+///
+/// UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/v1/conversion.go
+fn is_no_schema(ty: Type, value: &Value) -> bool {
+    matches!(ty.shape(), Shape::SchemaOrArray(..))
+        && (value.is_null() || value.as_array().is_some_and(Vec::is_empty))
 }
 
 /// Adds the fields that Go encodes although they are unset.

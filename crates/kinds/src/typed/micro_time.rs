@@ -2,23 +2,23 @@
 
 use serde_json::Value;
 
-use lockgate_go::quote::quote;
 use lockgate_go::time::Timestamp;
+use lockgate_go::time::quote;
 
 const LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
 /// An invalid time, with the message of Go's `time.Parse`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ParseError {
-    #[error("parsing time {}: {element} out of range", quote(.text))]
+    #[error("parsing time {}: {element} out of range", quote(.text.as_bytes()))]
     OutOfRange { text: String, element: &'static str },
-    #[error("parsing time {} as \"{LAYOUT}\": cannot parse {} as \"{element}\"", quote(.text), quote(.rest))]
+    #[error("parsing time {} as \"{LAYOUT}\": cannot parse {} as \"{element}\"", quote(.text.as_bytes()), quote(.rest.as_bytes()))]
     Layout {
         text: String,
         rest: String,
         element: &'static str,
     },
-    #[error("parsing time {}: extra text: {}", quote(.text), quote(.extra))]
+    #[error("parsing time {}: extra text: {}", quote(.text.as_bytes()), quote(.extra.as_bytes()))]
     Extra { text: String, extra: String },
 }
 
@@ -166,6 +166,11 @@ mod tests {
                 "x",
                 "parsing time \"x\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"x\" as \
                  \"2006\"",
+            ),
+            (
+                "é",
+                "parsing time \"\\xc3\\xa9\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \
+                 \"\\xc3\\xa9\" as \"2006\"",
             ),
             (
                 "2024-13-02T03:04:05.000000Z",

@@ -222,6 +222,14 @@ fn reads_schemas_with_a_reader_of_their_own() {
         findings,
         [format!(r#"unknown field "{at}.properties.p.y""#)]
     );
+    for neither in [r#""a""#, "1", "true", "[]"] {
+        let (value, findings) = schema(&format!(r#"{{"items":{neither},"minimum":1}}"#)).unwrap();
+        assert_eq!(
+            (value, findings),
+            (json!({"minimum": 1}), vec![]),
+            "{neither}"
+        );
+    }
     assert_eq!(
         schema(r#"{"additionalProperties":1}"#),
         Err("boolean or JSON schema expected".to_owned())

@@ -18,7 +18,7 @@ const END_OF_STREAM: &str = "found unexpected end of stream";
 
 /// A problem and, for syntax errors, its line number.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub struct Problem {
     error: SyntaxError,
     line: Option<usize>,
 }

@@ -8,7 +8,7 @@ use lockgate_api::meta::time::Time;
 use lockgate_kinds::kind::{Context, Requester};
 use lockgate_kinds::resource::{Resource, by_kind};
 use lockgate_kinds::strategy::{
-    canonicalize, prepare_create, prepare_update, validate_create, validate_update,
+    canonicalize_stored, prepare_create, prepare_update, validate_create, validate_update,
     warnings_on_create, warnings_on_update,
 };
 use lockgate_kinds::typed::type_of;
@@ -147,7 +147,7 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
             return Ok(refused(&errors));
         }
         warnings.extend(warnings_on_create(resource, &value, context));
-        canonicalize(resource, &mut value);
+        canonicalize_stored(resource, &mut value);
         // Decoding from storage applies defaults again.
         resource.rules.apply_defaults(&mut value);
         return Ok(End::Stored(value, warnings));
@@ -163,7 +163,7 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
             resource.rules.follow_template(&mut old);
         }
     }
-    canonicalize(resource, &mut old);
+    canonicalize_stored(resource, &mut old);
     resource.rules.apply_defaults(&mut old);
     old["metadata"]["resourceVersion"] = json!("1");
     if case["rv"] == true
@@ -193,7 +193,7 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
         &old,
         context,
     ));
-    canonicalize(resource, &mut value);
+    canonicalize_stored(resource, &mut value);
     resource.rules.apply_defaults(&mut value);
     Ok(End::Stored(value, warnings))
 }
