@@ -196,6 +196,24 @@ async fn scales_are_validated_as_their_object_says() {
 }
 
 #[tokio::test]
+async fn scaling_warns_as_an_update_does() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let mut object = deployment("d");
+    let port = json!({"containerPort": 80});
+    object["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([port, port]);
+    client.create(DEPLOYMENTS, object).await;
+    let scale = format!("{DEPLOYMENTS}/d/scale");
+    for (replicas, warnings) in [(3, 1), (3, 0)] {
+        let patch = json!({"spec": {"replicas": replicas}});
+        let answer = client.patch(&scale, "merge", &patch).await;
+        assert_eq!(answer.warnings().len(), warnings, "{:?}", answer.warnings());
+        answer.expect(200);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn parts_that_are_applied_create_nothing() {
     let server = start().await;
     let client = Client::admin(&server).await;

@@ -21,7 +21,7 @@ use super::merge::merge;
 use super::owners::{self, Id, Operation, Owner, Owners};
 use super::remove::{remove, with_named};
 use super::shape::Ref;
-use super::update::{Changed, unowned};
+use super::update::{Changed, Managed, unowned};
 use super::validate::{Duplicates, validate};
 use super::value::equal;
 use super::{FieldManager, Problem};
@@ -100,6 +100,8 @@ struct Conflict {
 struct Applied {
     object: Option<Value>,
     owners: Owners,
+    /// True if fields that existed before tracking began got a manager.
+    tracks_before: bool,
 }
 
 impl FieldManager<'_> {
@@ -118,6 +120,23 @@ impl FieldManager<'_> {
         force: bool,
         now: Time,
     ) -> Result<Value, ApplyError> {
+        let applied = self.timed_apply(live, config, manager, force, now)?;
+        Ok(applied.object)
+    }
+
+    /// As [`apply`](Self::apply), with what became of the times.
+    ///
+    /// # Errors
+    ///
+    /// [`ApplyError`], in upstream's words.
+    pub fn timed_apply(
+        &self,
+        live: Option<&Value>,
+        config: &Value,
+        manager: &str,
+        force: bool,
+        now: Time,
+    ) -> Result<Managed, ApplyError> {
         let list = live.and_then(owners::list_of).unwrap_or_default();
         let known = Owners::decode(list).map_err(|problem| {
             ApplyError::Other(format!("failed to decode managed fields: {problem}"))
@@ -146,17 +165,22 @@ impl FieldManager<'_> {
             }
             other => other,
         };
-        let Applied { object, owners } = applied.map_err(|failure| match failure {
+        let Applied {
+            object,
+            owners,
+            tracks_before,
+        } = applied.map_err(|failure| match failure {
             Failure::Conflicts(conflicts) => worded(conflicts),
             Failure::Bad(message) => ApplyError::BadRequest(message),
             Failure::Other(message) => ApplyError::Other(message),
         })?;
+        let sets_time = object.is_some() || tracks_before;
         let mut object = object.unwrap_or(live);
         if manager == KUBECTL {
             update_last_applied(&mut object, config);
         }
         owners::set_list(&mut object, owners.encode());
-        Ok(object)
+        Ok(Managed { object, sets_time })
     }
 
     /// The error of a configuration whose merged object could not be read as its type.
@@ -177,9 +201,10 @@ impl FieldManager<'_> {
         force: bool,
         now: Time,
     ) -> Result<Applied, Failure> {
+        let mut tracks_before = false;
         if owners.is_empty() {
             let unset = self.unset();
-            owners = self
+            (owners, tracks_before) = self
                 .track(&unset, live, owners, BEFORE_FIRST_APPLY, now)
                 .map_err(Problem::of("failed to create manager for existing fields"))?;
         }
@@ -256,6 +281,7 @@ impl FieldManager<'_> {
             return Ok(Applied {
                 object: None,
                 owners,
+                tracks_before,
             });
         }
         for owner in &mut owners.list {
@@ -266,6 +292,7 @@ impl FieldManager<'_> {
         Ok(Applied {
             object: Some(merged),
             owners,
+            tracks_before,
         })
     }
 

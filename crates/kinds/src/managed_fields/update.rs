@@ -48,6 +48,15 @@ pub(super) fn unowned() -> &'static FieldSet {
     })
 }
 
+/// An object after its managed fields were updated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Managed {
+    /// The object with its managed fields.
+    pub object: Value,
+    /// True if the write set the time of an entry. Managers that only lose fields keep theirs.
+    pub sets_time: bool,
+}
+
 impl FieldManager<'_> {
     /// Sets `metadata.managedFields` of an object that a client created, replaced or patched in any
     /// other way than by applying. `live` is the object before; there is none when it is created.
@@ -56,7 +65,19 @@ impl FieldManager<'_> {
     /// of owners in it counts, so that clients can edit it: `[]` and `[{}]` end tracking, one that
     /// cannot be read is passed over. Where tracking fails, the object has no owners afterwards.
     #[must_use]
-    pub fn update(&self, live: Option<&Value>, mut new: Value, manager: &str, now: Time) -> Value {
+    pub fn update(&self, live: Option<&Value>, new: Value, manager: &str, now: Time) -> Value {
+        self.timed_update(live, new, manager, now).object
+    }
+
+    /// As [`update`](Self::update), with what became of the times.
+    #[must_use]
+    pub fn timed_update(
+        &self,
+        live: Option<&Value>,
+        mut new: Value,
+        manager: &str,
+        now: Time,
+    ) -> Managed {
         let edited = owners::take_list(&mut new).unwrap_or_default();
         let known = self.known_owners(live, edited.as_array().map(Vec::as_slice));
         // A list can be of any depth.
@@ -66,15 +87,24 @@ impl FieldManager<'_> {
             .is_some_and(|uid| !uid.is_empty());
         // Nobody is tracked who was not tracked from the start.
         if known.is_empty() && has_uid {
-            return new;
+            return Managed {
+                object: new,
+                sets_time: false,
+            };
         }
         let live = match live {
             Some(live) => Cow::Borrowed(live),
             None => Cow::Owned(self.unset()),
         };
-        let list = self.track(&live, &new, known, manager, now).ok();
-        owners::set_list(&mut new, list.and_then(Owners::encode));
-        new
+        let tracked = self.track(&live, &new, known, manager, now).ok();
+        let (list, sets_time) = tracked.map_or((None, false), |(list, sets_time)| {
+            (list.encode(), sets_time)
+        });
+        owners::set_list(&mut new, list);
+        Managed {
+            object: new,
+            sets_time,
+        }
     }
 
     /// The owners to start from.
@@ -108,7 +138,7 @@ impl FieldManager<'_> {
         object
     }
 
-    /// The owners after a change by `manager`.
+    /// The owners after a change by `manager`, and whether it took fields, at the time `now`.
     pub(super) fn track(
         &self,
         live: &Value,
@@ -116,7 +146,7 @@ impl FieldManager<'_> {
         owners: Owners,
         manager: &str,
         now: Time,
-    ) -> Result<Owners, Problem> {
+    ) -> Result<(Owners, bool), Problem> {
         Problem::if_too_deep(live)?;
         Problem::if_too_deep(new)?;
         let ty = self.shape.root();
@@ -138,7 +168,8 @@ impl FieldManager<'_> {
         let fields = ours.modified.union(ours.added);
         let fields = self.without_reset(fields, self.api_version);
         let fields = fields.difference(unowned());
-        if !fields.is_empty() {
+        let sets_time = !fields.is_empty();
+        if sets_time {
             let manager = if manager.is_empty() {
                 "unknown"
             } else {
@@ -159,7 +190,7 @@ impl FieldManager<'_> {
             });
         }
         owners.cap();
-        Ok(owners)
+        Ok((owners, sets_time))
     }
 
     /// A problem with an object, as upstream tells it.
