@@ -703,3 +703,40 @@ async fn evicted_pods_say_so() {
     );
     server.stop().await;
 }
+
+/// A token is issued for the service account of the path, whatever a webhook makes of the request.
+#[tokio::test]
+async fn webhooks_cannot_move_token_requests() {
+    const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let account = json!({"metadata": {"name": "robot"}});
+    client.create(ACCOUNTS, account).await;
+    let hooks = WebhookServer::start().await;
+    let patches = [
+        json!([{"op": "replace", "path": "/metadata/namespace", "value": "other"}]),
+        json!([{"op": "remove", "path": "/metadata/namespace"}]),
+    ];
+    hooks.script("/move", patches.iter().map(Script::patch));
+    let mut configuration = hook(
+        "MutatingWebhookConfiguration",
+        "move",
+        &hooks.url("/move"),
+        hooks.ca_pem(),
+    );
+    configuration["webhooks"][0]["rules"][0]["resources"] = json!(["serviceaccounts/token"]);
+    client.create(MUTATING, configuration).await;
+    let path = format!("{ACCOUNTS}/robot/token");
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    client.post(&path, &request).await.refused(
+        422,
+        "Invalid",
+        "TokenRequest.authentication.k8s.io \"robot\" is invalid: metadata.namespace: Invalid value: \
+         \"other\": must match the service account namespace if specified",
+    );
+    let issued = client.create(&path, request).await;
+    assert_eq!(issued["metadata"]["namespace"], "default");
+    hooks.stop().await;
+    server.stop().await;
+}
