@@ -35,7 +35,7 @@ def connection(address, context):
     host, port = address.removeprefix("https://").split(":")
     made = http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
     made.connect()
-    # Small requests are sent at once.
+    # Small requests are sent immediately.
     made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures the tools as processes, start and reading of files included: explain over 50 configurations, test of
+# Measures the tools as processes, including startup and reading files: explain over 50 configurations, test of
 # 5,000 cases on one core, lint of 1,000 configurations, replay of 10,000 requests. Prints the median of ROUNDS runs
-# beside the goal, and fails if one is missed. CPU is that of the last run; it hardly depends on what else the machine does.
+# beside the goal, and fails if one is missed. CPU time is that of the last run, which hardly depends on other load.
 #
 #   LOCKGATE=target/release/lockgate bench/tools.sh
 set -euo pipefail
@@ -37,7 +37,7 @@ spec: {policyName: images, validationActions: [Deny]}
 YAML
 }
 
-# Webhooks that are asked about every pod with a label, whose condition looks at each container.
+# Webhooks for every Pod with a label, with a match condition on each container.
 webhooks() {
     local number kind
     for ((number = 0; number < $1; number++)); do
@@ -94,17 +94,17 @@ requests 10000 >capture.jsonl
     webhooks 4
 } >chain.yaml
 
-# The first core that this process may use.
+# The first CPU in the affinity mask.
 core=$(taskset -pc $$ | sed 's/.*: //; s/[-,].*//')
 
-# The median of the times that a command takes, in microseconds. Exit codes above 3 are failures.
+# The median duration of a command, in microseconds. Exit codes above 3 are failures.
 median() {
     local round begun code times=()
     for ((round = 0; round <= rounds; round++)); do
         begun=${EPOCHREALTIME/./}
         code=0
         { time "$@" >out 2>err; } 2>cpu || code=$?
-        # The first run brings files and program into memory.
+        # The first run fills the page cache.
         ((round == 0)) || times+=("$((${EPOCHREALTIME/./} - begun))")
         if ((code > 3 || code == 1 || code == 2)); then
             echo "bench/tools.sh: \`$*\` exits with $code: $(cat err)" >&2
@@ -114,7 +114,7 @@ median() {
     printf '%s\n' "${times[@]}" | sort -n | sed -n "$(((rounds + 1) / 2))p"
 }
 
-# Fails if what a command printed last does not contain a text: that it did the work is part of the figure.
+# Fails if the last output of a command does not contain a text, so that only successful runs are measured.
 printed() {
     grep -q "$1" out err || {
         echo "bench/tools.sh: expected \`$1\`, found: $(tail -n 3 out err)" >&2

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds fuzz targets without cargo-fuzz and runs each for so many seconds, with what it finds in
+# Builds fuzz targets without cargo-fuzz and runs each for the given number of seconds, with findings in
 # fuzz/artifacts. Exits with an error at the first finding.
 #
 #   fuzz/run.sh SECONDS [TARGET...]
 #
-# FUZZ_TARGET_DIR is where to build, PROFILE=dev builds faster and runs slower.
+# FUZZ_TARGET_DIR is the build directory; PROFILE=dev builds faster and runs slower.
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}

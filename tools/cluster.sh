@@ -3,8 +3,9 @@
 #
 #   tools/cluster.sh [FOLDER]   data, logs and kubeconfigs are in FOLDER [default: target/cluster]
 #
-# LOCKGATE and ETCD name the binaries; without them, lockgate is built and etcd found or built by tools/need.sh.
-# PORT is the first of nine ports that are used [default: 16443].
+# LOCKGATE and ETCD are the paths of the binaries; by default, lockgate is built, and etcd found or built by
+# tools/need.sh.
+# PORT is the first of nine consecutive ports [default: 16443].
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +21,7 @@ mkdir -p "$folder"
 pids=()
 stop() {
     trap - EXIT INT TERM
-    # Servers first: they write to etcd to the end.
+    # Servers first: they write to etcd until they stop.
     for ((index = ${#pids[@]} - 1; index >= 0; index--)); do
         kill -TERM "${pids[index]}" 2>/dev/null || true
         wait "${pids[index]}" 2>/dev/null || true
@@ -44,7 +45,7 @@ for index in 0 1 2; do
     "$LOCKGATE" serve --secure-port $((port + index)) --kubeconfig-out "$folder/kubeconfig-$index" \
         --etcd-servers "$(client 0),$(client 1),$(client 2)" >"$folder/lockgate-$index.out" 2>"$folder/lockgate-$index.log" &
     pids+=($!)
-    # The first makes what exists from the start, and the certificates of all.
+    # The first creates the initial objects and the shared certificates.
     for _ in $(seq 300); do
         grep -q '^Listening on' "$folder/lockgate-$index.out" && break
         if ! kill -0 "${pids[-1]}" 2>/dev/null; then

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Builds everything that a release publishes.
 #
-#   tools/dist.sh DIR BASE_URL    the files are to be found at BASE_URL
+#   tools/dist.sh DIR BASE_URL    the files will be published at BASE_URL
 #
 # For each platform: an archive, a wheel, an npm package, and container images as OCI layouts (of shaper-webhooks too);
 # for all of them: the packages for tests, SHA256SUMS, install.sh, a Homebrew formula, a krew manifest and the release notes. Platforms that
-# were built into DIR before, on other machines, are kept and listed.
+# were built into DIR earlier, on other machines, are kept and listed.
 #
-# Programs that run on this machine are built with a profile of the server under load, where llvm-profdata is at hand
-# (tools/profile.sh); PROFILE_GUIDED=no does without.
+# Programs for this machine are built with profile-guided optimization, if llvm-profdata is available
+# (tools/profile.sh); PROFILE_GUIDED=no disables it.
 #
-# TARGETS names the targets to build, as rustc calls them. LOCKGATE names a ready program for this machine instead (and
-# SHAPER_WEBHOOKS the other one), and nothing is built; that is how tests try the rest in seconds.
+# TARGETS are the target triples to build. LOCKGATE is a prebuilt program for this machine (and SHAPER_WEBHOOKS the
+# other one), with which nothing is built; tests use this to check the packaging in seconds.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 if [[ $# -ne 2 ]]; then
@@ -28,7 +28,7 @@ skipped=()
 
 say() { printf 'dist: %s\n' "$*" >&2; }
 
-# This machine, as Kubernetes names platforms.
+# The platform of this machine, in Kubernetes' notation.
 here() {
     local machine
     case $(uname -m) in
@@ -62,7 +62,7 @@ targets() {
     esac
 }
 
-# Prints the C compiler for a target: ring and mimalloc are C in part. Zig compiles for all of them.
+# Prints the C compiler for a target: ring and mimalloc contain C. Zig supports all targets.
 compiler() {
     local target=$1 candidate wrapper
     case $target in
@@ -77,8 +77,8 @@ compiler() {
             return
         fi
     done
-    # Debian's cross compilers are for glibc. What is C here needs nothing of it that musl lacks, and helpers for atomics
-    # are left out, since nothing links libgcc.
+    # Debian's cross compilers are for glibc. The C code here uses nothing that musl lacks, and outline atomics are
+    # disabled, since libgcc is not linked.
     candidate=${target%%-*}-linux-gnu-gcc
     if [[ $target == *-linux-musl && $target != "$(uname -m)"-* ]] && command -v "$candidate" >/dev/null; then
         wrapper=$work/gnu-cc-$target
@@ -94,7 +94,7 @@ compiler() {
     fi
     if command -v zig >/dev/null; then
         wrapper=$work/cc-$target
-        # rustc brings what musl needs for linking; cc's `--target` is rustc's name, which Zig does not know.
+        # rustc includes musl's files for linking; cc's `--target` is rustc's triple, which Zig does not support.
         cat >"$wrapper" <<WRAPPER
 #!/usr/bin/env bash
 arguments=()
@@ -110,7 +110,7 @@ WRAPPER
     return 1
 }
 
-# Builds for a target and prints the program; fails where this machine cannot.
+# Builds for a target and prints the path of the program; fails if this machine cannot.
 build() {
     local target=$1 cc name
     if ! rustup target list --installed 2>/dev/null | grep -qx "$target" && ! rustup target add "$target" >&2; then
@@ -123,7 +123,7 @@ build() {
     fi
     name=${target//-/_}
     say "building for $target with $cc"
-    # musl and its start files come with the target. LLVM's linker, which comes with Rust, links for other machines.
+    # musl and its start files are part of the target. LLVM's linker, which is part of Rust, supports other machines.
     local flags=()
     case $target in
         "$(uname -m)"-* | *-apple-*) ;;
@@ -139,7 +139,7 @@ build() {
         fi
         if [[ ${PROFILE_GUIDED:-yes} == yes && $(platform "$target") == "$(here)" ]]; then
             if "$root/tools/profile.sh" "$target" "$work/$target.profdata"; then
-                # Code that the load does not reach has no profile, and needs none.
+                # Code that is not executed under the load has no profile, and needs none.
                 export "CARGO_TARGET_${name^^}_RUSTFLAGS=-Cprofile-use=$work/$target.profdata -Cllvm-args=-pgo-warn-missing-function=false"
             else
                 say "building $target WITHOUT a profile: it will take more CPU than it could"
@@ -150,14 +150,14 @@ build() {
     program=${CARGO_TARGET_DIR:-$root/target}/$target/release/lockgate
 }
 
-# The same bytes for the same files.
+# Reproducible: the same files yield the same archive.
 pack() {
     local archive=$1
     shift
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 "$@" | gzip -n >"$archive"
 }
 
-# Manual pages and completions, which are the same everywhere.
+# Manual pages and completions, which are platform-independent.
 pages() {
     local program=$1 shell
     mkdir -p "$work/pages/completions"
@@ -167,7 +167,7 @@ pages() {
     done
 }
 
-# Everything that carries the program of one platform.
+# All artifacts of one platform.
 carry() {
     local platform=$1 program=$2 shaper=$3 name
     name=lockgate-$version-$platform
@@ -215,7 +215,7 @@ JSON
     pack "$out/$name-$version.tgz" -C "$work/npm/$name" -c package
 }
 
-# A package of JavaScript alone: what package.json lists.
+# A JavaScript-only package: the files in package.json.
 npm_plain() {
     local from=$1 name=$2 file
     mkdir -p "$work/npm/$name/package"

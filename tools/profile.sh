@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Records which code of `lockgate serve` runs how often under load, for profile-guided builds.
+# Records an execution profile of `lockgate serve` under load, for profile-guided builds.
 #
-#   tools/profile.sh TARGET FILE    TARGET as rustc names it; it must run on this machine
+#   tools/profile.sh TARGET FILE    TARGET is a target triple that runs on this machine
 #
-# Builds an instrumented server for the target, puts the load of bench/apiserver on it (creates with and without webhooks,
-# reads, patches, watches), and merges what it recorded into FILE:
+# Builds an instrumented server for the target, runs the load of bench/apiserver (creates with and without webhooks,
+# reads, patches, watches), and merges the recorded profile into FILE:
 #
 #   RUSTFLAGS="-Cprofile-use=FILE" cargo build --release -p lockgate-cli --target TARGET
 #
-# The profile fits builds for the same target only: cargo names symbols by it.
+# The profile is valid for builds of the same target only, which is part of symbol names.
 #
 # Exit code 3: there is no llvm-profdata of the compiler's LLVM version.
 set -euo pipefail
@@ -25,7 +25,7 @@ trap 'rm -rf "$work"' EXIT
 
 say() { printf 'profile: %s\n' "$*" >&2; }
 
-# The format belongs to LLVM's major version: of Rust's component llvm-tools, or of the system's package.
+# The format depends on LLVM's major version: from Rust's component llvm-tools, or the system's package.
 profdata() {
     local llvm candidate
     llvm=$(rustc -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
@@ -44,7 +44,7 @@ build=${CARGO_TARGET_DIR:-$root/target}/instrumented
 say "building an instrumented server for $target"
 (
     cd "$root"
-    # Without flags for the target alone, build scripts would be instrumented as well.
+    # The flags are set for the target only: otherwise build scripts would be instrumented as well.
     variable=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")_RUSTFLAGS
     env -u RUSTFLAGS "$variable=-Cprofile-generate=$work" \
         cargo build --release --locked -p lockgate-cli --bin lockgate --target "$target" --target-dir "$build" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the notes of a release: its part of CHANGELOG.md, or what is unreleased when it has none yet.
+# Prints the notes of a release: its section of CHANGELOG.md, or the unreleased section without one.
 #
 #   tools/release-notes.sh VERSION
 set -euo pipefail
@@ -8,7 +8,7 @@ if [[ $# -ne 1 ]]; then
     sed -n '2,/^set/p' "$0" | grep '^#' | cut -c3- >&2
     exit 2
 fi
-# Prints what is below the heading that starts with these words.
+# Prints the section whose heading has this prefix.
 below() { awk -v heading="## $1" '/^## /{ inside = index($0, heading) == 1 && (length($0) == length(heading) || substr($0, length(heading) + 1, 1) == " "); next } inside' "$changelog"; }
 notes=$(below "$1")
 if [[ -z ${notes//[[:space:]]/} ]]; then

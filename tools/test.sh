@@ -2,7 +2,7 @@
 # Runs the tests.
 #
 #   tools/test.sh check   the inner loop: no network, no clients, nothing installed
-#   tools/test.sh all     everything a change has to pass
+#   tools/test.sh all     all checks for a change
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,10 +29,10 @@ missing=()
 
 step() { printf '\n== %s\n' "$*" >&2; }
 
-# Prints `--skip` and its word for each of these tests.
+# Prints `--skip` with the name of each of these tests.
 skips() { printf -- '--skip\n%s\n' "$@"; }
 
-# Warnings are errors here and nowhere else, so that work in progress compiles.
+# Warnings are errors only here, so that work in progress compiles.
 lint() {
     step "formatting and lints"
     cargo fmt --all --check
@@ -43,9 +43,10 @@ check() {
     export CARGO_NET_OFFLINE=true
     lint
     step "tests without clients"
-    # The suites that take minutes are left to `make test`: recorded scenarios, kills, and compiling
-    # every wrong attribute.
-    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" "${browser_tests[@]}" "${etcd_tests[@]}" durability:: messages_are_as_recorded)
+    # The slowest suites run in `make test` only: recorded scenarios, kills, load, and tests that compile projects.
+    mapfile -t skipped < <(skips "${kubectl_tests[@]}" "${client_tests[@]}" "${browser_tests[@]}" "${etcd_tests[@]}" \
+        durability:: a_hundred_writers_and_kills soak:: hostile_bounds:: health_checks_answer_beside \
+        messages_are_as_recorded a_new_webhook_compiles)
     cargo test --workspace --lib --bins --test it --locked -- "${skipped[@]}"
 }
 
@@ -74,7 +75,7 @@ all() {
     step "documentation"
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
-    # Outside of the workspace, and otherwise not built by anybody until they are needed.
+    # Outside of the workspace, and not built by any other step.
     step "fuzz targets and benches build"
     local target=${CARGO_TARGET_DIR:-target}
     local manifest
@@ -98,7 +99,7 @@ all() {
         missing+=("cargo deny")
     fi
 
-    # The programs that the steps below run are those of the tests, so that nothing is built twice.
+    # The steps below run the binaries of the tests, so that nothing is built twice.
     step "building tests and programs"
     cargo test --workspace --locked --no-run
     local lockgate
@@ -126,7 +127,7 @@ all() {
         missing+=("the package for vitest: there is no Node.js")
     fi
 
-    # With the debug build as the payload, which is larger than a release: hence the limit.
+    # The payload is the debug build, which is larger than a release: hence the limit.
     step "ways to install"
     LOCKGATE=$lockgate LIMIT=120 tests/install/run.sh | tee "$target/install.log"
     case "$(tail -n 1 "$target/install.log")" in

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Starts `lockgate serve` and prints what it needs to start, to idle, to create ConfigMaps with 0, 1, 2 and 10 webhooks,
-# to read and to watch them. In turn with it run the real pair, when KUBE_APISERVER and ETCD name binaries, and another
-# build of Lockgate, when LOCKGATE_BEFORE names one. LOCKGATE names a build to measure instead of this source, and
-# LOCKGATE_ARGUMENTS has further arguments of `lockgate serve` for --storage.
-# Arguments go to the bench: -o json, --seconds N, --connections N, --rounds N, --page FILE, --storage DIR, --growth,
-# --on-etcd OBJECTS, --watchers N, --hostile N, --policies PERCENT, --curves.
+# Measures `lockgate serve`: startup, idle memory, and the cost of creating ConfigMaps with 0, 1, 2 and 10 webhooks, of
+# reading and of watching them. It alternates with kube-apiserver and etcd, if KUBE_APISERVER and ETCD are set to
+# binaries, and with another build of Lockgate, if LOCKGATE_BEFORE is set. LOCKGATE is a build to measure instead of
+# this source, LOCKGATE_ARGUMENTS are additional arguments of `lockgate serve` for --storage.
+# Arguments are passed to the benchmark: -o json, --seconds N, --connections N, --rounds N, --page FILE, --storage DIR,
+# --growth, --on-etcd OBJECTS, --watchers N, --hostile N, --policies PERCENT, --curves.
 set -euo pipefail
 for binary in LOCKGATE LOCKGATE_BEFORE KUBE_APISERVER ETCD; do
     if [[ -n ${!binary:-} ]]; then
         export "$binary=$(realpath "${!binary}")"
     fi
 done
-# The bench runs in its own folder, whatever a path among the arguments was relative to.
+# The benchmark runs in its own folder, so relative paths in arguments are made absolute.
 arguments=()
 while (($#)); do
     if [[ ($1 == --page || $1 == --storage) && $# -gt 1 ]]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures match conditions with ours and with peers, and prints a table. Nothing is downloaded for Go unless
-# it is there.
+# Measures match conditions in this and in other CEL implementations, and prints a table. Without Go, cel-go is
+# skipped.
 set -euo pipefail
 cd "$(dirname "$0")"
 vectors=$(realpath ../../conformance/vectors/cel)

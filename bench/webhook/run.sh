@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sends the same reviews to a server with our framework and to one with controller-runtime, one after the
-# other, and prints how many each answers for a second of CPU. Takes SECONDS_EACH (10) per path.
+# Sends the same reviews to a server with this framework and to one with controller-runtime, in sequence, and prints
+# the number of responses per second of CPU time. Takes SECONDS_EACH (10) per path.
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${SECONDS_EACH:-10}

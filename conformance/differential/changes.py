@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Generated patches of clients on both servers: JSON patches, merge patches, strategic merge patches, and what is applied.
+"""Generated patches of clients on both servers: JSON patches, merge patches, strategic merge patches, and server-side apply.
 
     LOCKGATE=target/debug/lockgate ETCD=… KUBE_APISERVER=… ./changes.py FOLDER COUNT [SEED] [KIND,KIND…]
 
-Objects are changed as `validation.py` does; the difference is sent in one of the four forms, for the object or its status.
-Who owns which fields afterwards is compared, too.
+Objects are varied as in `validation.py`; the difference is sent in one of the four formats, for the object or its status.
+Managed fields are compared, too.
 """
 
 import copy
@@ -18,7 +18,7 @@ FORMS = ["json-patch+json", "merge-patch+json", "strategic-merge-patch+json", "a
 
 
 def merged(old, new):
-    """The merge patch that makes one value the other."""
+    """The merge patch that turns one value into the other."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
     made = {key: None for key in old if key not in new}
@@ -26,7 +26,7 @@ def merged(old, new):
 
 
 def explain(one, other, request):
-    """Errors about a patched object show it with its members in another order, and a strategic merge patch as it was sent (gaps.toml)."""
+    """Known differences in gaps.toml: key order of patched objects in errors, and strategic merge patches shown as sent."""
     if one[0] == other[0] == 422 and "strategic" in str(request[4:]) and any(part is None for part in validation.parts(request[2])) and without_nulls(one) == without_nulls(other):
         return "nulls of a patch"
     if one[0] == other[0] == 422 and as_values(one) == as_values(other):
@@ -39,7 +39,7 @@ def without_nulls(answer):
 
 
 def as_values(answer):
-    """The texts of objects in the errors of an answer, read, and what is around them."""
+    """The decoded objects in the errors of a response, and the rest of the response."""
     status = json.loads(json.dumps(answer[1]))
     found = []
     for cause in (status.get("details") or {}).get("causes") or []:
@@ -67,7 +67,7 @@ plain, validation.explain = validation.explain, explain
 
 
 class Changes(validation.Run):
-    # Some are created by being applied.
+    # Some are created by server-side apply.
     CREATES = 0.1
 
     def create(self, at, objects):

@@ -1,4 +1,4 @@
-"""Sends the same requests to two API servers and tells where the answers differ."""
+"""Sends the same requests to two API servers and reports differences of the responses."""
 
 import collections
 import concurrent.futures
@@ -9,12 +9,13 @@ import re
 from servers import normal
 
 
-# How often kube-apiserver is asked again before its answer is no chance. A map of two is in the other order once in eight.
+# How often a request to kube-apiserver is repeated before a difference is not attributed to Go map order. A map of two
+# entries is iterated in the other order once in eight.
 AGAIN = int(os.environ.get("AGAIN", "64"))
 
 
 class Comparison:
-    """Counts requests and keeps the differences, at most a few of each kind."""
+    """Counts requests and records differences, at most `keep` of each kind."""
 
     def __init__(self, theirs, ours, report, keep=3):
         self.theirs, self.ours, self.report, self.keep = theirs, ours, open(report, "w"), keep
@@ -25,12 +26,12 @@ class Comparison:
         return self.theirs.request(*request, **options), self.ours.request(*request, **options)
 
     def compare(self, label, request, options=None):
-        """One request."""
+        """Sends one request to both servers."""
         theirs, ours = self.both(*request, **(options or {}))
         return label, request, theirs, ours, lambda: self.theirs.request(*request, **(options or {}))
 
     def take(self, result, explain=None):
-        """Counts one result: its label, request and answers, and what asks kube-apiserver again. `explain` says why a difference is none, if it is none."""
+        """Counts one result: label, request, both responses, and a function that repeats the request to kube-apiserver. `explain` returns the reason of a known difference."""
         label, request, theirs, ours, again = result
         self.count += 1
         self.codes[theirs[0]] += 1
@@ -72,7 +73,7 @@ def normal_answer(answer):
 
 
 def chance(one, other, again):
-    """Go's maps have no order: kube-apiserver is asked again, until it answers as Lockgate does, or in another order than before."""
+    """Repeats the request to kube-apiserver until the response equals Lockgate's, or differs from the first one in order only: Go map order is random."""
     for _ in range(AGAIN):
         more = normal_answer(again())
         if more == other:
@@ -83,7 +84,7 @@ def chance(one, other, again):
 
 
 def in_order(value):
-    """An answer with its errors in order."""
+    """A response with sorted errors."""
     if isinstance(value, dict):
         value = ordered(value) if value.get("kind") == "Status" else value
         return {key: in_order(inner) for key, inner in value.items()}
@@ -100,13 +101,13 @@ def ordered(status):
 
 
 def pieces(message):
-    """A message of several errors with these in order."""
+    """An aggregate error message with sorted errors."""
     found = re.match(r"^(.*?: )\[(.*)\]$", message, re.S)
     return found[1] + "[" + ", ".join(sorted(found[2].split(", "))) + "]" if found else message
 
 
 def signature(one, other):
-    """What kind of difference it is: where the first one is."""
+    """The kind of a difference, by the path of the first one."""
     if in_order(one) == in_order(other):
         return "order " + brief(one)
     if one[0] != other[0]:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Generated CustomResourceDefinitions on both servers, and objects of them.
+"""Generated CustomResourceDefinitions and custom resources on both servers.
 
     LOCKGATE=target/debug/lockgate ETCD=… KUBE_APISERVER=… ./definitions.py FOLDER COUNT [SEED]
 
-Schemas come from a grammar of all that a schema may say, in combinations that make sense and some that do not; names, versions,
-subresources, columns, selectable fields and conversions are changed at a few places. Definitions are dry runs; some that both
-servers accept are created, and objects of them are created, changed, listed, shown as tables and scaled.
+Schemas come from a grammar of all schema keywords, in valid and invalid combinations; names, versions, subresources, columns,
+selectable fields and conversions are varied. Definitions are dry runs; some that both servers accept are created, and their
+custom resources are created, changed, listed, printed as tables and scaled.
 """
 
 import copy
@@ -142,7 +142,7 @@ class Schemas:
         return made
 
     def value(self, schema, depth=4):
-        """A value that mostly fits a schema."""
+        """A value that mostly conforms to a schema."""
         rng = self.rng
         if self.some(0.06):
             return rng.choice([None, 1, "a", True, [], {}, 1.5, ["a", "a"], {"a": {"b": 1}}, -1, "x" * 30, 0, "", [None], {"a": None}])
@@ -267,7 +267,7 @@ def definition(schemas, number):
 
 
 class Objects:
-    """Requests about objects of one definition that both servers have."""
+    """Requests for custom resources of one definition that exists on both servers."""
 
     def __init__(self, comparison, schemas, made):
         self.comparison, self.schemas, self.made = comparison, schemas, made
@@ -354,7 +354,7 @@ def main():
     comparison = Comparison(theirs, ours, f"{folder}/differences.jsonl", keep=4)
     number = 0
     while comparison.count < count:
-        # Definitions that are odd, and a few that are not, with objects.
+        # Mostly invalid definitions, and a few valid ones with custom resources.
         odd = [definition(Schemas(rng, True), number + n) for n in range(60)]
         comparison.run(((("definition"), ("POST", f"{GROUP}?dryRun=All&fieldManager=t{rng.choice(['', '&fieldValidation=Strict'])}", one), {}) for one in odd), explain=explain)
         number += 60
@@ -387,10 +387,10 @@ def main():
 
 
 def explain(one, other, request):
-    """What gaps.toml has: columns have no descriptions."""
+    """Known differences in gaps.toml: columns have no descriptions."""
     columns = [answer[1].get("columnDefinitions") if isinstance(answer[1], dict) else None for answer in (one, other)]
     if all(columns) and len(columns[0]) == len(columns[1]):
-        # The name and the age are described by upstream alone.
+        # The columns Name and Age have descriptions upstream only.
         for theirs, ours in zip(*columns):
             if ours.get("description") == "":
                 theirs["description"] = ""

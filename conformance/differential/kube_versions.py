@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what a release of kube-apiserver serves and accepts, as a line of conformance/vectors/kube-releases.jsonl.
+"""Records the API and the accepted expressions of a kube-apiserver release, as a line of conformance/vectors/kube-releases.jsonl.
 
     KUBE_APISERVER=… ETCD=… LOCKGATE=… kube_versions.py FOLDER >> conformance/vectors/kube-releases.jsonl
 
 Recorded are discovery, feature gates, and expressions of policies and match conditions. With --writes, the creates of
-conformance/vectors/validation that end otherwise than with v1.36.4 are printed to standard error. Dry runs alone are sent.
+conformance/vectors/validation with another result than on v1.36.4 are printed to standard error. All requests are dry runs.
 """
 
 import gzip
@@ -16,7 +16,7 @@ import servers
 
 HERE = __file__.rsplit("/", 2)[0]
 GROUP = "/apis/admissionregistration.k8s.io/v1"
-# Beside those of kube-versions.jsonl.
+# In addition to those of kube-versions.jsonl.
 EXPRESSIONS = [
     ("vap", "[1,2].distinct().size() == 2"),
     ("vap", "[1,2,3].slice(0, 2).size() == 2"),
@@ -97,7 +97,7 @@ def expressions(server):
 
 
 def writes(server):
-    """Prints creates whose code or message is another one than that of v1.36.4."""
+    """Prints creates whose code or message differs from v1.36.4."""
     with gzip.open(f"{HERE}/vectors/validation/validation.jsonl.gz", "rt") as file:
         for line in file:
             case = json.loads(line)

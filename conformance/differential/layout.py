@@ -1,10 +1,10 @@
-"""Objects in etcd: what `lockgate serve` stored is read by kube-apiserver, and the other way round.
+"""The storage format in etcd: kube-apiserver reads objects that `lockgate serve` stored, and vice versa.
 
     python3 conformance/differential/layout.py FOLDER
 
-One etcd, and one server after the other on it, with the same prefix: lockgate creates objects of many kinds, kube-apiserver
-reads them, creates others and changes some, and lockgate reads all of it. Objects are compared whole, with uids and
-resourceVersions. Ends with the number of objects and of differences; 0 differences is exit code 0.
+The servers run one after the other on one etcd, with the same prefix: lockgate creates objects of many kinds, kube-apiserver
+reads them, creates others and changes some, and lockgate reads all of them. Whole objects are compared, with uids and
+resourceVersions. Prints the number of objects and of differences; the exit code is 0 if there are none.
 """
 
 import json
@@ -25,7 +25,7 @@ SPACE = "layout"
 
 
 def objects(name):
-    """Paths of collections and objects in them."""
+    """Collection paths with objects to create in them."""
     def space(group, plural):
         return f"{group}/namespaces/{SPACE}/{plural}"
 
@@ -100,7 +100,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Runs:
-    """Servers one after the other on one etcd."""
+    """Servers that run one after the other on one etcd."""
 
     def __init__(self, folder):
         self.folder, self.base = folder, int(os.environ.get("PORT", "26543"))
@@ -177,7 +177,7 @@ def differences(title, wanted, found, log):
     count = 0
     for path, value in wanted.items():
         if path.startswith(DEFINITIONS):
-            # Each writes conditions of its own.
+            # Each server writes its own conditions.
             value, other = value.get("spec"), found[path].get("spec")
         else:
             other = found[path]

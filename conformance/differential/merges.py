@@ -51,12 +51,12 @@ def literal(rng, names="abc"):
     return "'" + rng.choice(names) + "'"
 
 
-# Configurations may not have them; few do, so that the others are merged.
+# Apply configurations must not set these; few do, so that most are merged.
 ATOMIC = {"whole", "fixed", "struct", "plain", "args", "nodeSelector", "tolerations", "imagePullSecrets", "readinessGates", "securityContext", "selector", "loadBalancerSourceRanges", "externalIPs", "resources"}
 
 
 def members(rng, at, choices):
-    """A literal of a type of the object with some of its members."""
+    """An object literal with some of the fields of its type."""
     choices = {name: make for name, make in choices.items() if name not in ATOMIC or rng.random() < 0.06} or choices
     chosen = rng.sample(list(choices), rng.randint(1, min(3, len(choices))))
     return f"{at}{{" + ", ".join(f"{name}: {choices[name]()}" for name in chosen) + "}"
@@ -104,7 +104,7 @@ def pod_spec(rng, at):
             "ports": lambda: some(rng, lambda: f"{where}.ports{{containerPort: {rng.choice([80, 81])}" + rng.choice(["", ", protocol: 'UDP'", ", protocol: 'TCP'", ", name: 'p'"]) + "}"),
             "volumeMounts": lambda: some(rng, lambda: f"{where}.volumeMounts{{name: 'v', mountPath: '/{rng.choice('ab')}'}}", 2), "resources": lambda: f"{where}.resources{{limits: {{'cpu': '{rng.choice([1, 2])}'}}}}",
             "securityContext": lambda: f"{where}.securityContext{{capabilities: {where}.securityContext.capabilities{{drop: ['ALL']}}}}", "imagePullPolicy": lambda: "'Always'",
-            # Unions: the member that is there stays beside the one that is merged.
+            # Unions: the existing member is kept next to the merged one.
             "lifecycle": lambda: f"{where}.lifecycle{{preStop: " + handler(f"{where}.lifecycle.preStop") + "}", "livenessProbe": lambda: handler(f"{where}.livenessProbe"),
         }
         told = [f"name: {name()}"] + [f"{key}: {choices[key]()}" for key in rng.sample([name for name in choices if name not in ATOMIC or rng.random() < 0.06], rng.randint(0, 3))]
@@ -182,7 +182,7 @@ def set_up(comparison):
 
 
 def explain(one, other, request):
-    """The paths of several atomic members come from a Go map; values of its own that upstream cannot convert are a defect of it; empty lists stay in custom resources."""
+    """Known differences: Go map order of atomic paths; CEL values that upstream fails to convert; empty lists kept in custom resources."""
     told = [str((answer[1] or {}).get("message", "")) if isinstance(answer[1], dict) else "" for answer in (one, other)]
     if "may not mutate atomic" in told[0] and all("structs: " in text for text in told) and len({tuple(sorted(text.split("structs: ")[1].split(", "))) for text in told}) == 1:
         return "order"
@@ -206,7 +206,7 @@ def without_update(answer):
 
 
 def without_new_empties(theirs, ours):
-    """Our object without empty lists that theirs does not have (gaps.toml)."""
+    """Lockgate's object without empty lists that are missing in kube-apiserver's (gaps.toml)."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return {key: without_new_empties(theirs.get(key), value) for key, value in ours.items() if value != [] or key in theirs}
     if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):

@@ -3,7 +3,7 @@
 
     LOCKGATE=target/debug/lockgate ETCD=… KUBE_APISERVER=… ./nodes.py FOLDER COUNT [SEED]
 
-The node may do anything as far as RBAC is concerned, so that the plugin alone decides.
+RBAC grants the node all permissions, so that only the plugin decides.
 """
 
 import random

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Generated requests on both servers whose paths, options, headers and bodies are changed, on every resource.
+"""Generated requests for every resource on both servers, with varied paths, options, headers and bodies.
 
     LOCKGATE=target/debug/lockgate ETCD=… KUBE_APISERVER=… ./options.py FOLDER COUNT [SEED] [AREA,AREA…]
 
-Areas: list, get, delete, collection, write, paths, and watch, which takes a second for each. Objects of every kind are stored beforehand; what is written
-and deleted is a dry run. Status, body, warnings and the headers that clients read are compared.
+Areas: list, get, delete, collection, write, paths, and watch, which takes a second per request. Objects of every kind are stored
+beforehand; writes and deletions are dry runs. Status, body, warnings and the headers that clients read are compared.
 """
 
 import base64
@@ -62,10 +62,10 @@ class Options:
         self.comparison, self.rng = comparison, rng
         self.resources, self.names, self.objects = [], {}, {}
 
-    # What there is.
+    # Discovery.
 
     def learn(self):
-        """Everything that is served, but for what the servers fill themselves: events, leases, versions of the API."""
+        """Discovers all resources except those that the servers write themselves: Events, Leases, APIServices."""
         for path in ["/api/v1"] + [f"/apis/{version['groupVersion']}" for group in self.comparison.theirs.request("GET", "/apis")[1]["groups"] for version in group["versions"]]:
             found = {}
             for resource in self.comparison.theirs.request("GET", path)[1]["resources"]:
@@ -246,7 +246,7 @@ class Options:
                                    [{"op": "copy", "from": "/none", "path": "/a"}], [{"op": "move", "from": "/metadata", "path": "/metadata/a"}], [{"op": "add", "path": "a", "value": 1}], [{"op": "add", "path": "/metadata/labels/a~2b", "value": "1"}], [1], [None], [{"op": "add", "path": "/metadata/finalizers/7", "value": "a"}], [{"op": "replace", "path": "", "value": {}}],
                                    [{"op": "remove", "path": ""}], [{"op": "test", "path": "/none", "value": None}], [{"op": "add", "path": "/metadata/finalizers/-1", "value": "a.b/c"}], [{"op": "add", "path": "/unknownMember", "value": 1}], [{"op": 1, "path": "/a"}], [{"op": "add", "path": 5, "value": 1}], [{"op": "replace", "path": "/kind", "value": "Other"}], [{"op": "replace", "path": "/apiVersion", "value": "v9"}]])
         if rng.random() < 0.08:
-            # One thing at a time: in which order odd headers and options are judged is another question.
+            # One error at a time: the order in which headers and options are validated is not compared.
             made["kind"], options = rng.choice(CONTENTS), [("dryRun", "All")]
             made["headers"].pop("Accept", None)
         if rng.random() < 0.05:
@@ -288,7 +288,7 @@ class Options:
 
 
 def ask(server, request, token="admin-token", kind="application/json", headers=None):
-    """As `Server.request`, with the headers that clients read, on a connection of its own."""
+    """Like `Server.request`, with the response headers that clients read, on a new connection."""
     method, path, body = request
     told = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
     if body is not None:
@@ -309,7 +309,7 @@ def ask(server, request, token="admin-token", kind="application/json", headers=N
 
 
 def plain(text, content):
-    """A body to compare: protobuf by its beginning, YAML without the folds of long lines."""
+    """The compared part of a body: the prefix of protobuf, YAML without line folding."""
     if "protobuf" in content:
         return text.hex()[:16]
     text = text.decode(errors="replace")
@@ -323,12 +323,12 @@ def plain(text, content):
         return re.sub(r"\d+", "N", UID.sub("UID", TIME.sub("NOW", re.sub(r"\s+", " ", text))))
 
 
-# What the servers make themselves is owned by these.
+# The field managers of objects that the servers create.
 OWN = ("kube-apiserver", "kube-controller-manager", "api-priority-and-fairness-config-producer-v1", "api-priority-and-fairness-config-consumer-v1")
 
 
 def settled(value):
-    """A value without what each server does for itself: revisions, objects of its own, who owns them."""
+    """A value without server-specific data: revisions, the server's own objects and their managed fields."""
     if isinstance(value, list):
         return [settled(inner) for inner in value]
     if isinstance(value, str):
@@ -379,12 +379,12 @@ def opened(text):
         value = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except ValueError:
         return text
-    # Keys of objects in no namespace begin with a slash upstream.
+    # Upstream's keys of cluster-scoped objects begin with a slash.
     return value | {"rv": "REVISION", "start": str(value.get("start")).lstrip("/")}
 
 
 def explain(one, other, request):
-    """What gaps.toml has: columns without descriptions, lists as objects and objects as lists, directives of YAML, patches of nothing."""
+    """Known differences in gaps.toml: column descriptions, PartialObjectMetadata of lists and vice versa, YAML directives, patches of missing objects."""
     theirs, ours = [answer[1] if isinstance(answer[1], dict) else {} for answer in (one, other)]
     method, path, sent, options = request
     accept = (options.get("headers") or {}).get("Accept", "")
@@ -456,7 +456,7 @@ def main():
         for one in objects[:4]:
             if (one.get("metadata") or {}).get("name") and all(code == 201 for code, _, _ in comparison.both("POST", f"{path}?fieldManager=t", one)):
                 options.names.setdefault((at, name), []).append(one["metadata"]["name"])
-    # kube-apiserver makes its roles in the first seconds, and knows of them a little later.
+    # kube-apiserver creates its roles in the first seconds, and its informers see them a little later.
     time.sleep(10)
 
     def one(asked):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Generated requests about parts of objects on both servers: scales, bindings, evictions, tokens, ephemeral containers, sizes, approvals.
+"""Generated subresource requests on both servers: scale, binding, eviction, token, ephemeralcontainers, resize, approval.
 
     LOCKGATE=target/debug/lockgate ETCD=… KUBE_APISERVER=… ./parts.py FOLDER COUNT [SEED] [KIND,KIND…]
 
-What is sent is changed as `validation.py` does.
+Bodies are varied as in `validation.py`.
 """
 
 import copy
@@ -18,7 +18,7 @@ BINDING = {"apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1",
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "deleteOptions": {"gracePeriodSeconds": 1}}
 TOKEN = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["a"], "expirationSeconds": 3600}}
 SCALED = {"scale": SCALE}
-# The parts of kinds: what is sent to create one, an object to replace, or nothing where it is the object itself.
+# Subresources by kind: the body to create, an object to replace, or None where the body is the object itself.
 PARTS = {
     "Pod": {"binding": BINDING, "eviction": EVICTION, "ephemeralcontainers": None, "resize": None},
     "Deployment": SCALED, "ReplicaSet": SCALED, "StatefulSet": SCALED, "ReplicationController": SCALED,

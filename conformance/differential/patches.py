@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Generated patches of a mutating webhook on both servers: what becomes of the object, and what the audit log says of it.
+"""Generated patches of a mutating webhook on both servers: the patched object and the audit annotations are compared.
 
     LOCKGATE=target/debug/lockgate ETCD=… KUBE_APISERVER=… ./patches.py FOLDER COUNT [SEED] [KIND,KIND…]
 
-Objects carry the patch in an annotation, and one webhook for both servers answers with it. Patches are the differences to
-an object that was changed as `validation.py` does, and operations by chance. Objects of custom resources are among them.
+The patch is in an annotation of the object, and one webhook for both servers responds with it. Patches are differences to
+an object varied as in `validation.py`, and random operations. Custom resources are included.
 """
 
 import base64
@@ -56,7 +56,7 @@ class Hook(http.server.BaseHTTPRequestHandler):
 
 
 def serve(folder):
-    """Starts the webhook; returns its address and its certificate."""
+    """Starts the webhook; returns its URL and CA bundle."""
     key, certificate = f"{folder}/hook.key", f"{folder}/hook.crt"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
@@ -73,7 +73,7 @@ def escape(key):
 
 
 def difference(old, new, at=""):
-    """The operations that make one value the other."""
+    """The JSON Patch operations that turn one value into the other."""
     if type(old) is not type(new) or not isinstance(old, (dict, list)):
         return [] if old == new and type(old) is type(new) else [{"op": "replace", "path": at, "value": new}]
     if isinstance(old, dict):
@@ -95,7 +95,7 @@ def paths(value, at=""):
 
 
 def odd(rng, base):
-    """An operation by chance."""
+    """A random operation."""
     known = [at for at in paths(base) if at] + ["/metadata/labels", "/metadata/annotations/a", "/status", "/spec/none/deep", "/metadata/ownerReferences", "/metadata/finalizers/-", "/metadata/labels/x", "/metadata/managedFields", "/metadata/uid", "/metadata/creationTimestamp", "/metadata/generation"]
     value = rng.choice([None, 1, -1, 1.5, -0.0, 0.0, 1e3, 12345678901234567890, "", "a", "é", [], {}, [None], ["a"], {"a": "b"}, {"a": None}, True, {"a": {}}])
     op = rng.choice(["add", "add", "replace", "replace", "remove", "test", "copy", "move"])
@@ -108,7 +108,7 @@ def odd(rng, base):
 
 
 class Audit:
-    """The log of a server, read as it grows."""
+    """The audit log of a server, read incrementally."""
 
     def __init__(self, path):
         self.path, self.offset, self.events = path, 0, {}
@@ -166,7 +166,7 @@ def main():
     set_up(comparison, url, bundle)
     found = validation.bases(records, schemas)
     generator = validation.Generator(rng, schemas, [one for objects in found.values() for one in objects])
-    # Reviews and the configurations of admission itself are not sent to webhooks, or are answered otherwise.
+    # Reviews and admission configurations are not sent to webhooks, or have other responses.
     found = {at: objects for at, objects in found.items() if not at[1].endswith(("Review", "Binding", "Policy", "WebhookConfiguration")) or at[1] == "NetworkPolicy"}
     found["example.com/v1", "Widget", "/apis/example.com/v1/namespaces/default/widgets"] = [WIDGET]
     order = sorted(at for at in found if only is None or at[1] in only)
@@ -185,7 +185,7 @@ def main():
         def answer(server, log):
             audit = str(uuid.UUID(int=rng.getrandbits(128), version=4))
             code, body, warnings = server.request(*request, headers={"Audit-ID": audit})
-            # A name may be made up because of the patch.
+            # The patch may cause a name to be generated.
             code, body, warnings = validation.without_chance((code, body, warnings), {"kind": at[1], "metadata": {"generateName": True}} if "generateName" in json.dumps(base) else base)
             return code, {"answer": body, "audit": log.annotations(audit)} if code and isinstance(body, dict) else body, warnings
 
@@ -200,13 +200,13 @@ def main():
 
 
 def touches_labels(patch):
-    """Whether a patch adds or removes the labels of an object or of its template."""
+    """Returns True if a patch adds or removes the labels of an object or of its template."""
     places = ("/metadata", "/metadata/labels", "/spec/template", "/spec/template/metadata", "/spec/template/metadata/labels")
     return any(operation.get(member) in places for operation in json.loads(patch) for member in ("path", "from"))
 
 
 def explain(one, other, request):
-    """What gaps.toml has: definitions have no top level, targets of autoscalers, zeros with a sign, labels of Jobs."""
+    """Known differences in gaps.toml: top-level fields of definitions, targets of autoscalers, negative zeros, labels of Jobs."""
     if not (isinstance(one[1], dict) and isinstance(other[1], dict) and one[1].get("audit") == other[1].get("audit")):
         return None
     theirs, ours = [one[0], one[1].get("answer"), one[2]], [other[0], other[1].get("answer"), other[2]]
@@ -215,7 +215,7 @@ def explain(one, other, request):
     if sent.get("kind") == "CustomResourceDefinition" and one[0] == 422:
         told = [((answer[1].get("details") or {}).get("causes") or []) if isinstance(answer[1], dict) else [] for answer in (theirs, ours)]
         rest = [cause for cause in told[0] if "top-level and per-version" not in cause.get("message", "")]
-        # Without a schema at the top the versions need theirs.
+        # Without a top-level schema, each version requires one.
         mine = [cause for cause in told[1] if not (cause["reason"] == "FieldValueRequired" and re.fullmatch(r"spec\.versions\[\d+\]\.schema\.openAPIV3Schema", cause["field"]))]
         if len(rest) < len(told[0]) and (rest == mine if other[0] == 422 else not rest and other[0] == 201):
             return "top level of definitions"

@@ -172,7 +172,7 @@ def template(rng):
 
 
 def other(rng, name, n):
-    """An object of another kind, with its path."""
+    """An object of another kind, with its collection path."""
     core, meta = f"/api/v1/namespaces/ns{n}", {"name": name}
     choice = rng.randrange(12)
     if choice < 2:
@@ -196,7 +196,7 @@ def other(rng, name, n):
         spec = {"template": template(rng)}
         if kind == "Job":
             spec["template"]["spec"]["restartPolicy"] = "Never"
-            # Without labels of its own, a Job shares those of its template, also ones that come later.
+            # Upstream, a Job without labels shares the label map of its template, including later additions.
             meta = {**meta, "labels": {"c": "d"}}
         else:
             spec["selector"] = {"matchLabels": {"a": "b"}}
@@ -229,7 +229,7 @@ def namespace(rng, n):
 
 
 def amounts(rng, names, low, high):
-    """Some of the names with amounts between two powers of two."""
+    """Quantities of some of the resource names, between two powers of two."""
     chosen = rng.sample(names, rng.randint(1, min(3, len(names))))
     units = {"cpu": "m", "memory": "Mi", "ephemeral-storage": "Mi", "storage": "Mi", "example.com/gpu": "", "hugepages-2Mi": "Mi"}
     scale = {"cpu": 50, "memory": 16, "ephemeral-storage": 16, "storage": 256, "example.com/gpu": 1, "hugepages-2Mi": 2}
@@ -259,7 +259,7 @@ def limit_range(rng, name):
 
 
 def scope_selector(rng):
-    """Expressions that mostly are valid: each scope has operators of its own."""
+    """Mostly valid scope selectors: the allowed operators depend on the scope."""
     def one():
         scope = rng.choice(["PriorityClass", "PriorityClass", "VolumeAttributesClass", "VolumeAttributesClass", "CrossNamespacePodAffinity", "Terminating", "NotTerminating", "BestEffort", "NotBestEffort"])
         operator = rng.choice(["In", "NotIn", "Exists", "DoesNotExist"]) if scope.endswith("Class") or rng.random() < 0.05 else "Exists"
@@ -293,7 +293,7 @@ def quota(rng, name):
 
 
 def agreed(comparison, path, make):
-    """Creates the first that both accept; what they say about the others is compared."""
+    """Creates the first object that both servers accept; all responses are compared."""
     for _ in range(8):
         body = make()
         result = comparison.compare(body["kind"], ("POST", path, body))
@@ -307,7 +307,7 @@ def agreed(comparison, path, make):
 
 
 def set_up(rng, comparison):
-    """The same objects on both servers."""
+    """Creates the same objects on both servers."""
     def create(path, body):
         for server in (comparison.theirs, comparison.ours):
             code, answer, _ = server.request("POST", path, body)
@@ -343,7 +343,7 @@ def set_up(rng, comparison):
             body = {"apiVersion": "v1", "kind": "ServiceAccount", **more}
             body["metadata"] = {**body.get("metadata", {}), "name": name}
             create(f"{core}/serviceaccounts", body)
-        # Before limits and quotas, so that there is something to change.
+        # Pods to update, created before limits and quotas.
         for k in range(4):
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"old{k}"}, "spec": {"containers": [{"name": "c0", "image": "nginx", "securityContext": {
                 "allowPrivilegeEscalation": False, "runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}}]}}
@@ -352,7 +352,7 @@ def set_up(rng, comparison):
             for server in (comparison.theirs, comparison.ours):
                 server.request("POST", f"{core}/pods", body)
         create(f"{core}/persistentvolumeclaims", {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "claim"}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": rng.choice(["fast", "slow"]), "resources": {"requests": {"storage": "1Gi"}}}})
-        # One at most: which of several is told first is a matter of chance upstream.
+        # At most one: which of several upstream reports first is random.
         if rng.random() < 0.6:
             agreed(comparison, f"{core}/limitranges", lambda: limit_range(rng, "l"))
         body = maybe(rng, 0.75, lambda: agreed(comparison, f"{core}/resourcequotas", lambda: quota(rng, "q")))

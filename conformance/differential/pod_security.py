@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every version and level of Pod Security with one change at a time to a pod that is restricted, and pairs of changes by chance.
+"""Every version and level of Pod Security with single changes to a restricted pod, and with random combinations of changes.
 
     LOCKGATE=target/debug/lockgate ETCD=… KUBE_APISERVER=… ./pod_security.py FOLDER [PAIRS] [SEED]
 """
@@ -34,7 +34,7 @@ def pod():
 
 
 def at(path, value):
-    """A change that sets a member, or removes it if the value is none."""
+    """A change that sets a field, or removes it if the value is None."""
     def change(body):
         inner = body
         for step in path[:-1]:
@@ -117,7 +117,7 @@ def cases(rng, pairs):
         for version in VERSIONS:
             path = f"/api/v1/namespaces/{name_of(level, version)}/pods?dryRun=All"
             for change in known:
-                # Every version with a third of the changes, and the newest with all.
+                # Every version with a third of the changes, and `latest` with all.
                 if version == "latest" or rng.random() < 0.34:
                     yield f"{level}", ("POST", path, made(change)), {}
     for _ in range(pairs):

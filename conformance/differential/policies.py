@@ -3,8 +3,8 @@
 
     LOCKGATE=target/debug/lockgate ETCD=… KUBE_APISERVER=… ./policies.py FOLDER COUNT [SEED]
 
-Policies are created in batches; what either server says about one that it refuses is compared as well.
-Each policy matches the objects with its own label, so that a request meets one policy.
+Policies are created in batches; errors about rejected policies are compared as well.
+Each policy matches objects with its own label, so that a request is evaluated by one policy.
 """
 
 import json
@@ -32,7 +32,7 @@ FIELDS = {
 
 
 class Expressions:
-    """Expressions of a type, of some depth. Few are wrong; those are told as well."""
+    """Expressions of a type and a depth. A few are invalid, to compare compilation errors."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -114,7 +114,7 @@ def policy(rng, name, label, mutating):
         spec["failurePolicy"] = rng.choice(["Fail", "Ignore"])
     if rng.random() < 0.2:
         spec["matchConditions"] = [{"name": f"m{n}", "expression": make.make("bool", rng.randint(0, 2))} for n in range(rng.randint(1, 2))]
-    # Most policies say what `variables.n` is before they use it.
+    # Most policies declare `variables.n`, which their expressions use.
     if rng.random() < 0.9:
         spec["variables"] = [{"name": "n", "expression": "size(object.metadata.name)"}, {"name": "s", "expression": "request.name + '!'"}, {"name": "b", "expression": make.make("bool", 1)}]
         if rng.random() < 0.3:
@@ -153,7 +153,7 @@ def mutation(rng, make):
     path = rng.choice(["'/metadata/labels/" + key.replace("/", "~1") + "'", "'/data/k'", "'/spec/count'", "'/spec/items/-'", "'/spec/items/0'", "'/metadata/labels/' + jsonpatch.escapeKey('a/b~c')", "'/spec'", "'/spec/items'", "''", "'/nope/x'", "'/metadata/annotations'"])
     value = rng.choice([f"string({s})", f"{a}", f"{items}", "'v'", "{'a': 'b'}", "Object.spec{count: 3}", "null", "true", "1.5", "b'ab'", "duration('1h')", "timestamp('2030-01-01T00:00:00Z')"])
     if "labels" in path or "annotations" in path:
-        # Metadata of custom resources that cannot be read is dropped by upstream when it is read; here it is refused.
+        # Upstream drops undecodable metadata of custom resources on read; here it is rejected.
         value = rng.choice([f"string({s})", "'v'"]) if "labels" in path else "{'a': 'b'}"
     fields = f"op: '{op}', path: {path}"
     if op in ("copy", "move"):
@@ -178,7 +178,7 @@ def binding(rng, name, of, mutating):
         if rng.random() < 0.75:
             reference["name"] = rng.choice(["one", "two", "missing"]) if kind != "Namespace" else rng.choice(["d0", "d1", "gone"])
         else:
-            # One of them at most: in which order several are taken is a matter of chance upstream.
+            # Selects at most one: upstream's order of several is random.
             reference["selector"] = rng.choice([{"matchLabels": {"pick": "one"}}, {"matchLabels": {"pick": "none"}}])
         if rng.random() < 0.6 and kind != "Namespace" or rng.random() < 0.05:
             reference["namespace"] = rng.choice(["d0", "d1"])
@@ -255,25 +255,25 @@ def set_up(comparison):
             create(PATHS["Widget"].format(f"d{n}"), {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {"count": len(name), "text": name}})
 
 
-# The expressions of mutations, by the label of the objects they are for.
+# The expressions of mutations, by the label of matching objects.
 MUTATIONS = {}
-# What makes lists of its own, and maps in maps and lists in maps.
+# Functions that return lists, and nested maps and lists.
 OWN_VALUES = re.compile(r"\.(split|distinct|sort|slice|reverse|flatten)\(|lists\.range|\{'\w+': [\[{]")
 
 
 def mutations(request):
-    """The expressions of the mutations that an object which is sent meets."""
+    """The expressions of the mutations that match the object of a request."""
     metadata = (request[2] or {}).get("metadata") or {}
     return MUTATIONS.get((metadata.get("labels") or {}).get("case")) or []
 
 
 def remember(label, one):
-    """Keeps what a policy says, for the explanations."""
+    """Records the mutations of a policy for `explain`."""
     MUTATIONS[label] = [(mutation.get("applyConfiguration") or mutation.get("jsonPatch"))["expression"] for mutation in one["spec"].get("mutations") or []]
 
 
 def explain(one, other, request):
-    """Values of its own that upstream cannot convert are a defect of it (gaps.toml); whoever can, goes on."""
+    """Known difference: CEL values that upstream fails to convert (gaps.toml)."""
     told = json.dumps(one[1])
     if re.search(r"expected (list|map|string), got &\{", told) and "got &{" not in json.dumps(other[1]) and any(OWN_VALUES.search(expression) for expression in mutations(request)):
         return "values of CEL"
@@ -281,7 +281,7 @@ def explain(one, other, request):
 
 
 def batch(comparison, rng, number):
-    """Makes policies, waits until they are enforced, sends requests, and deletes the policies."""
+    """Creates policies, waits until they are enforced, sends requests, and deletes the policies."""
     made = []
     for n in range(BATCH):
         label, mutating = f"b{number}-{n}", rng.random() < 0.4
@@ -300,7 +300,7 @@ def batch(comparison, rng, number):
 
 
 def marker(comparison, number):
-    """Waits until a policy that was made last is enforced by both."""
+    """Waits until both servers enforce the policy that was created last."""
     name = f"marker-{number}.example.com"
     one = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": {
         "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}], "objectSelector": {"matchLabels": {"marker": str(number)}}},
@@ -316,7 +316,7 @@ def marker(comparison, number):
             time.sleep(0.2)
         else:
             raise SystemExit(f"{server.name} does not enforce {name}")
-    # The other kind of policy is watched apart from this one.
+    # The two kinds of policies have separate watches.
     time.sleep(1.5)
 
 

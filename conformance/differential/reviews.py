@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generated access on both servers: roles that escalate, bindings, impersonation, reviews of access and of rules.
+"""Generated access checks on both servers: RBAC escalation, bindings, impersonation, access reviews and rules reviews.
 
     LOCKGATE=target/debug/lockgate ETCD=… KUBE_APISERVER=… ./reviews.py FOLDER COUNT [SEED]
 """
@@ -119,7 +119,7 @@ class Access:
 
 
 def explain(one, other, request):
-    """Rules of a review of rules come in the order of a Go map upstream."""
+    """Known difference: upstream returns the rules of a SelfSubjectRulesReview in Go map order."""
     if str((request[2] or {}).get("kind")) == "SelfSubjectRulesReview" and in_any_order(one) == in_any_order(other):
         return "order of rules"
     return None
@@ -140,7 +140,7 @@ def main():
     theirs, ours = start(folder, disabled="ServiceAccount,StorageObjectInUseProtection")
     comparison = Comparison(theirs, ours, f"{folder}/differences.jsonl", keep=4)
     access = Access(rng)
-    # What jane may do is another thing in each round.
+    # Jane's permissions change in each round.
     number = 0
     while comparison.count < count:
         number += 1

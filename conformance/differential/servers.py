@@ -1,7 +1,7 @@
 """Two API servers with the same set-up: kube-apiserver with etcd, and `lockgate serve`.
 
-Both listen on 127.0.0.1, take the same tokens and run no controllers, so that whatever an answer shows
-was done while the request was handled.
+Both listen on 127.0.0.1, accept the same tokens and run no controllers, so that a response shows effects of
+its request only.
 """
 
 import atexit
@@ -27,10 +27,10 @@ class Server:
         self.name, self.port, self.local = name, port, threading.local()
 
     def request(self, method, path, body=None, token="admin-token", kind="application/json", headers=None):
-        """The status, the body as JSON, and the warnings of an answer. The status is 0 if the connection was closed instead."""
+        """The status, the JSON body, and the warnings of a response. The status is 0 if the connection was closed without one."""
         told = {"Authorization": f"Bearer {token}", "Content-Type": kind, "Accept": "application/json"}
         told.update(headers or {})
-        # Without blanks, as Go's clients write: raw data is compared by its bytes upstream.
+        # Without whitespace, as Go's clients encode: upstream compares the bytes of raw data.
         data = None if body is None else (body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))).encode()
         for attempt in range(3):
             connection = getattr(self.local, "connection", None)
@@ -67,7 +67,7 @@ class Server:
 
 
 def start(folder, enabled="", disabled="", kube=True, audit=None):
-    """Starts both; `folder` keeps logs. Ends them when the program ends. `audit` is an audit policy."""
+    """Starts both servers, with logs in `folder`; stops them at exit. `audit` is an audit policy."""
     os.makedirs(folder, exist_ok=True)
     started = []
 
@@ -129,20 +129,20 @@ def start(folder, enabled="", disabled="", kube=True, audit=None):
 
 UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 RANDOM = re.compile(r"kube-api-access-[a-z0-9]{5}\b")
-# Types of custom resources have names that end in a reading of the clock.
+# Type names of custom resources end in a timestamp.
 SELF_TYPE = re.compile(r"\bselfType\d+\b")
-# Revisions of the store, and a time of now.
+# Storage revisions, and current times.
 REVISION = re.compile(r"\d+")
 VERSION = re.compile(r'("resourceVersion\\*":\\*"|ResourceVersion in record \(|ResourceVersion in object meta: )\d+')
 # Where upstream's source creates a scheme is told with the path that it was built at.
 SCHEME = re.compile(r'in scheme (\\*")[^"\\]*\\*"')
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-# Addresses and ports are taken from pools in any order.
+# Addresses and ports are allocated from pools in random order.
 ALLOCATED = {"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort"}
 
 
 def normal(value, at=""):
-    """An answer without what differs from run to run."""
+    """A response without nondeterministic values."""
     if isinstance(value, dict):
         if at == "metadata" or at == "details":
             value = dict(value)
@@ -156,7 +156,7 @@ def normal(value, at=""):
     if isinstance(value, list):
         return [normal(inner) for inner in value]
     if isinstance(value, str):
-        # What of a spec changed is told in the form of Go's own types, which is not copied.
+        # Upstream appends a diff of its internal Go types (gaps.toml).
         if "immutable" in value or "may not change" in value or "not allowed to update fields" in value:
             value = re.split(r"\n@@|: @@", value)[0].rstrip("\n")
         value = SCHEME.sub(r"in scheme \1SCHEME\1", VERSION.sub(r"\1REVISION", value))
@@ -167,7 +167,7 @@ def normal(value, at=""):
 
 
 def is_now(text):
-    """Whether a time is of the last hour or the next."""
+    """Returns True for a time within an hour from now."""
     try:
         told = calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S"))
     except ValueError:

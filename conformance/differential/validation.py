@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Generated objects of every built-in kind on both servers: what is refused, defaulted, dropped and warned about.
+"""Generated objects of every built-in kind on both servers: validation errors, defaults, dropped fields and warnings.
 
     LOCKGATE=target/debug/lockgate ETCD=… KUBE_APISERVER=… ./validation.py FOLDER COUNT [SEED] [KIND,KIND…]
 
-An object that is valid is changed at a few places by what its schema allows there, and a little by what it does not: values
-at the edges, members that are added, removed, repeated, emptied, or taken from another object. Half of them are created, the
-others are sent to replace the object or its status.
+A valid object is changed in a few fields, mostly within its schema: boundary values, and fields that are added, removed,
+repeated, emptied, or copied from another object. Half of the objects are created, the others replace the object or its status.
 """
 
 import concurrent.futures
@@ -28,7 +27,7 @@ REGISTRATION = "admissionregistration.k8s.io/v1"
 RULES = [{"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["deployments"]}]
 WEBHOOK = {"name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None", "rules": RULES, "clientConfig": {"service": {"namespace": "default", "name": "hook", "path": "/x"}}}
 CONSTRAINTS = {"resourceRules": RULES}
-# Kinds the vectors do not have.
+# Kinds without vectors.
 MORE = [
     (REGISTRATION, "ValidatingWebhookConfiguration", {"webhooks": [WEBHOOK]}),
     (REGISTRATION, "MutatingWebhookConfiguration", {"webhooks": [{**WEBHOOK, "reinvocationPolicy": "IfNeeded", "matchConditions": [{"name": "a", "expression": "true"}]}]}),
@@ -44,7 +43,7 @@ MORE = [
 WORDS = ["", "a", "b", "A", "ok-name", "Not_Valid", "x" * 64, "x" * 254, "a.b/c", "a/b/c", "..", ".", "-a", "10.0.0.1", "10.0.0.0/8", "10.0.0.1/8", "::1", "fd00::/64", "1.2.3", "010.0.0.1", "1Gi", "100m", "-1", "0", "1.5", "1.0005",
          "50%", "101%", "http", "TCP", "UDP", "2020-01-01T00:00:00Z", "1h", "/abs/path", "../up", "a/../b", "https://x.example/y", "*", "é", " a ", "kubernetes.io/x", "example.com", "Always", "None", "true", "a=b", "In", "Exists", "{{}}", "default", "kube-system", "1e3"]
 NUMBERS = [-2147483648, -1, 0, 1, 2, 3, 5, 80, 100, 101, 443, 1000, 30000, 32768, 65535, 65536, 86400, 1000000001, 2147483647, 2147483648]
-# Objects of these kinds are told of by others, or tell others something: nothing else runs beside them.
+# Objects of these kinds affect other requests of their namespace: no other requests run concurrently.
 NAMESPACED_APART = {"LimitRange", "ResourceQuota"}
 
 
@@ -54,7 +53,7 @@ def load(path):
 
 
 class Schemas:
-    """The schemas of the API as the server publishes them."""
+    """The schemas of the server's OpenAPI v3."""
 
     def __init__(self, server):
         self.named, self.kinds = {}, {}
@@ -79,7 +78,7 @@ class Schemas:
 
 
 def name_of(schema):
-    """The name of the type a schema refers to."""
+    """The name of the schema that a `$ref` refers to."""
     refs = [schema.get("$ref")] + [inner.get("$ref") for inner in schema.get("allOf") or []]
     return next((ref.rsplit("/", 1)[1] for ref in refs if ref), None)
 
@@ -92,7 +91,7 @@ class Generator:
             self.learn(one, schemas.kinds.get((one.get("apiVersion"), one.get("kind"))) or {}, "")
 
     def learn(self, value, schema, member):
-        """Keeps words by the name of their member, and parts by their type."""
+        """Collects strings by field name, and objects and lists by type."""
         if isinstance(value, str):
             known = self.words.setdefault(member, [])
             if value not in known and len(known) < 40:
@@ -150,7 +149,7 @@ class Generator:
         return {} if properties or more or rng.random() < 0.9 else rng.choice([1, "a", [], None])
 
     def nodes(self, value, schema, member="", into=None):
-        """Every object and list of a value, with its schema."""
+        """All nested objects and lists of a value, with their schemas."""
         into = [] if into is None else into
         resolved = self.schemas.resolve(schema)
         if isinstance(value, (dict, list)):
@@ -165,10 +164,10 @@ class Generator:
         return into
 
     def change(self, one):
-        """Changes an object in place, at one place."""
+        """Changes one field of an object in place."""
         rng = self.rng
         nodes = self.nodes(one, self.schemas.kinds.get((one.get("apiVersion"), one.get("kind"))) or {})
-        # The metadata of every kind is the same: it is changed rarely.
+        # Metadata is the same for every kind, and rarely changed.
         if rng.random() < 0.85:
             nodes = [node for node in nodes if node[2] not in ("metadata", "labels", "annotations", "managedFields") or "template" in str(node[2])] or nodes
         node, schema, member = rng.choice(nodes)
@@ -225,7 +224,7 @@ class Generator:
 
 
 def bases(records, schemas):
-    """Valid objects by version and kind, with where they are written."""
+    """Valid objects by version, kind and collection path."""
     found = {}
     for record in records:
         if record["op"] == "create" and record["want"]["code"] == 201 and not any(mut[0] in ("unknown", "type", "null") for mut in record.get("mut", [])):
@@ -254,7 +253,7 @@ def remove(server, path, name, kind):
 
 
 def explain(one, other, request):
-    """What gaps.toml has: empty overheads, node ports that stand twice, tokens with a blank, addresses that are named."""
+    """Known differences in gaps.toml: empty overheads, duplicate node ports, tokens with a leading space, requested cluster IPs."""
     told = [str((answer[1] or {}).get("message", "")) if isinstance(answer[1], dict) else "" for answer in (one, other)]
     sent = [value for value in parts(request[2]) if isinstance(value, dict)] + [{}]
     if "Pod Overhead set without corresponding RuntimeClass" in told[0] and any(part.get("overhead") == {} for part in sent):
@@ -278,14 +277,14 @@ def without_managers(answer):
 
 
 def parts(value):
-    """A value with all that is in it."""
+    """A value and all nested values."""
     yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from parts(inner)
 
 
 def without_chance(answer, sent):
-    """An answer without the name that was made up for the object, and without what a controller says about it."""
+    """A response without the generated name, and without conditions that a controller writes."""
     code, body, warnings = answer
     sent = sent if isinstance(sent, dict) else {}
     metadata = sent.get("metadata") if isinstance(sent.get("metadata"), dict) else {}
@@ -302,7 +301,7 @@ def without_chance(answer, sent):
 
 
 class Run:
-    # How many of the requests create.
+    # The fraction of creates.
     CREATES = 0.5
 
     def __init__(self, comparison, generator, rng):
@@ -314,11 +313,11 @@ class Run:
         return [answer.result() for answer in [self.pool.submit(side.request, *request) for side in sides]]
 
     def send(self, requests):
-        """Compares requests, several at a time."""
+        """Compares requests, several concurrently."""
         def one(request):
             label, ask, *uids = request
             method, path, body, *options = ask
-            # Objects that are replaced name their own uid here and there.
+            # Each server has its own uid of a replaced object.
             text = json.dumps(body)
             for one, other in uids:
                 text = text.replace(one, other)
@@ -352,11 +351,11 @@ class Run:
         has_status = self.has_status(item)
         (_, one, _), (_, other, _) = made
         uids = [(one["metadata"]["uid"], other["metadata"]["uid"])] if "uid" in one["metadata"] else []
-        # Addresses are allocated by each server for itself.
+        # Each server allocates its own addresses.
         addresses = [(side.get("spec") or {}).get("clusterIP") for side in (one, other)]
         uids += [tuple(addresses)] if kind == "Service" and all(address not in ("", None, "None") for address in addresses) else []
         for _ in range(GROUP):
-            # The object as it is stored, or as it was sent.
+            # The object as sent, or as stored.
             live = copy.deepcopy(base if self.rng.random() < 0.5 else made[0][1])
             for member in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"):
                 live["metadata"].pop(member, None)
@@ -370,7 +369,7 @@ class Run:
             remove(side, path, name, kind)
 
     def change(self, kind, path, _live, changed):
-        """The request that makes an object another, with its label."""
+        """The request that replaces an object, with its label."""
         sub = "/status" if path.endswith("/status") else ""
         return f"{kind} update{sub}", ("PUT", f"{path}?dryRun=All&fieldManager=t", changed)
 
@@ -394,7 +393,7 @@ def main(kind=Run):
     found = bases(records, schemas)
     generator = Generator(rng, schemas, [one for objects in found.values() for one in objects])
     run = kind(comparison, generator, rng)
-    # Kinds with more vectors have more rules.
+    # Kinds with more vectors have more validation rules.
     order = sorted(at for at in found if only is None or at[1] in only)
     weights = [max(4, len(found[at])) ** 0.5 for at in order]
     told = 0

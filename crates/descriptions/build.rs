@@ -1,4 +1,4 @@
-//! Reads the descriptions of every type that is served out of `k8s-openapi`'s schemas.
+//! Extracts the descriptions of all served types from `k8s-openapi`'s schemas.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -11,7 +11,7 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-/// Types that others refer to come with them.
+/// The root types; referenced types are included automatically.
 macro_rules! roots {
     ($($root:path,)*) => {
         fn roots(generator: &mut SchemaGenerator) {

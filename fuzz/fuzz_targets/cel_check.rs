@@ -1,4 +1,4 @@
-//! Any text compiles as a match condition or is refused, the same way twice.
+//! Any string compiles as a match condition or is rejected, with the same result twice.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
         (Ok(any), Ok(condition)) => {
             assert_eq!(any.output_type().to_string(), condition.output_type().to_string());
         }
-        // The result is no bool, or a constant part never works.
+        // The result is not a bool, or a constant subexpression always fails.
         (Ok(_), Err(_)) | (Err(_), Err(_)) => {}
         (Err(error), Ok(_)) => panic!("a condition, yet no expression: {error}"),
     }

@@ -18,7 +18,7 @@ static REQUEST: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../conformance/vectors/cel/req.json")).expect("a request")
 });
 
-/// Small, so that the fuzzer sees many expressions rather than long loops.
+/// A small limit, so that the fuzzer tries many expressions rather than long loops.
 const COST_LIMIT: u64 = 50_000;
 
 fuzz_target!(|text: &str| {

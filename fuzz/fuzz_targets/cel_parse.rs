@@ -1,4 +1,4 @@
-//! Any text is an expression or is refused with issues that name a place in it.
+//! Any string is an expression or is rejected with issues that have a valid position.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Patches of webhooks: what was read and written again does the same to an object, or fails the same.
+//! Patches of webhooks: a decoded and reencoded patch has the same result or error.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Label selectors: what is read is printed in a form that means the same.
+//! Label selectors: the formatted form of a parsed selector is equivalent.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Registration objects: what is accepted can be written, read again and updated unchanged.
+//! Webhook configurations: accepted objects can be encoded, decoded again and updated unchanged.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Headers: one that cannot be read is refused, and never as if it were not there.
+//! Headers: an unreadable one is rejected, and never ignored.
 //!
 //! The input is lines of `name: value`.
 
@@ -38,7 +38,7 @@ fn headers(bytes: &[u8]) -> HeaderMap {
 fn impersonation(headers: &HeaderMap) {
     let asks = headers.iter().any(|(name, value)| {
         let name = name.as_str();
-        // An empty name or uid asks nothing; an empty group is one.
+        // An empty name or uid impersonates no one; an empty group counts.
         match name {
             "impersonate-user" | "impersonate-uid" => {
                 !value.is_empty() && headers.get(name) == Some(value)

@@ -1,6 +1,6 @@
-//! Request lines: authorization is asked about what upstream would ask about.
+//! Request lines: the authorization attributes are those of upstream.
 //!
-//! The input is a method, a blank, and the target of a request.
+//! The input is a method, a space, and a request target.
 
 #![no_main]
 
@@ -31,8 +31,7 @@ fuzz_target!(|text: &str| {
         ) => {
             assert_eq!(parts, model, "{method} {target}");
             let [verb, group, _, namespace, resource, _, name] = &parts;
-            // A name in the path is the one that is asked about; without one, only those who read many
-            // objects at once may ask about one of them.
+            // A name in the path is authorized; without one, only verbs on collections may authorize a name.
             if !name.is_empty() {
                 assert_eq!(&asked_name, name);
             } else if !asked_name.is_empty() {
@@ -48,7 +47,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// A path as Go decodes it; what is no text is refused here.
+/// Decodes a path as Go does; invalid UTF-8 is rejected here.
 fn decode(path: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = path.as_bytes();
@@ -123,7 +122,7 @@ fn model(method: &Method, path: &str, query: &str) -> Option<[String; 7]> {
     Some([verb, group, version, namespace, resource, subresource, name].map(str::to_owned))
 }
 
-/// The first `watch` of the query is anything but a no.
+/// The first `watch` parameter is anything but false.
 fn watches(query: &str) -> bool {
     let pairs = query.split('&').filter(|pair| !pair.contains(';'));
     let mut pairs = pairs.filter(|pair| !pair.is_empty()).filter_map(|pair| {

@@ -1,5 +1,4 @@
-//! Webhook answers. The first two bytes choose the status code and the version, the rest is the
-//! body.
+//! Webhook responses. The first two bytes select the status code and the version, the rest is the body.
 
 #![no_main]
 

@@ -14,7 +14,7 @@ use lockgate_webhook::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A kind with fields of every shape, which knows little of what is sent.
+/// A type with fields of every shape, which has few of the sent fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Thing {
     #[serde(default, skip_serializing_if = "Option::is_none")]

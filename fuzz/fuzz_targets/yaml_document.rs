@@ -1,4 +1,4 @@
-//! YAML documents: what is read can be written as JSON and read as that.
+//! YAML documents: a parsed document can be encoded as JSON and parsed again.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 // Command internal-forms writes crates/kinds/src/typed/internal/tables.rs: how kube-apiserver's internal
-// types, which errors print, are read from the objects of clients.
+// types, which appear in errors, are converted from versioned objects.
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/storage"
 )
 
-// roots are the types that errors print as a whole, with the types that clients send.
+// roots are the types that errors print entirely, with their versioned types.
 var roots = []struct{ internal, versioned any }{
 	{core.PodTemplateSpec{}, corev1.PodTemplateSpec{}},
 	{core.PersistentVolumeSource{}, corev1.PersistentVolumeSource{}},
@@ -52,7 +52,7 @@ var roots = []struct{ internal, versioned any }{
 	{storage.CSINodeDriver{}, storagev1.CSINodeDriver{}},
 }
 
-// moved are internal fields that stand elsewhere in what clients send; ^ is the enclosing object.
+// moved are internal fields with another path in the versioned type; ^ is the enclosing object.
 var moved = map[string]string{
 	"PodSecurityContext.HostNetwork":           "^hostNetwork",
 	"PodSecurityContext.HostPID":               "^hostPID",
@@ -144,7 +144,7 @@ func (t *table) add(in, out reflect.Type) int {
 	return id
 }
 
-// rows are the fields of a struct; those of embedded ones stand in place of them.
+// rows are the fields of a struct; embedded structs are replaced by their fields.
 func (t *table) rows(in, out reflect.Type, prefix string) []field {
 	var rows []field
 	for i := range in.NumField() {
@@ -182,7 +182,7 @@ func (t *table) rows(in, out reflect.Type, prefix string) []field {
 	return rows
 }
 
-// find is the JSON name and the type of a field by its Go name; inlined fields have no name.
+// find returns the JSON name and the type of a field by its Go name; inlined fields have no name.
 func find(out reflect.Type, name string) (string, reflect.Type) {
 	if out == nil || out.Kind() != reflect.Struct {
 		return "", nil

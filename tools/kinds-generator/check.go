@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// check compares every member with another extraction: a JSON map from the full name of a struct
-// to its members (j name, oe, oz, n number, w wire type, ps, pk, in inline, t type).
+// check compares every field with another extraction: a JSON map from the full name of a struct
+// to its fields (j name, oe, oz, n number, w wire type, ps, pk, in inline, t type).
 func (g *generator) check(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -91,8 +91,7 @@ func flatten(raw map[string]json.RawMessage, body json.RawMessage, into map[stri
 	return nil
 }
 
-// sameType compares names of types. What the other extraction calls by an alias is here called by
-// the name behind it.
+// sameType compares type names. The other extraction uses aliases, which are resolved here.
 func sameType(raw map[string]json.RawMessage, theirs, ours string) bool {
 	if theirs == ours {
 		return true
@@ -105,7 +104,7 @@ func sameType(raw map[string]json.RawMessage, theirs, ours string) bool {
 	return prefix+behind == ours
 }
 
-// fullName writes a type with the full path of its package.
+// fullName formats a type with the full path of its package.
 func fullName(t reflect.Type) string {
 	if t.Name() != "" {
 		if t.PkgPath() == "" {

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// comments reads the markers (`+listType=map`) that stand above fields and types, which reflection
-// cannot see.
+// comments reads the markers (`+listType=map`) in the comments of fields and types, which are not available
+// through reflection.
 type comments struct {
 	packages map[string]map[string]map[string][]string
-	// enums are the values of the types marked so, by package and name.
+	// enums are the values of types with the marker `+enum`, by package and name.
 	enums map[string][]string
-	// constants are texts, by package and name.
+	// constants are string constants, by package and name.
 	constants map[string]string
 }
 
@@ -29,7 +29,7 @@ func newComments() *comments {
 	}
 }
 
-// of returns the markers of a field, or of its type where the field has none.
+// of returns the markers of a field, or of its type if the field has none.
 func (c *comments) of(t reflect.Type, name string) map[string][]string {
 	markers := c.load(t.PkgPath())[t.Name()+"."+name]
 	field, _ := t.FieldByName(name)
@@ -49,7 +49,7 @@ func (c *comments) of(t reflect.Type, name string) map[string][]string {
 	return merged
 }
 
-// isOptional tells whether a field is marked so.
+// isOptional reports whether a field has the marker `+optional`.
 func (c *comments) isOptional(t reflect.Type, name string) bool {
 	return c.load(t.PkgPath())[t.Name()+"."+name]["optional"] != nil
 }
@@ -120,7 +120,7 @@ func isEnum(doc *ast.CommentGroup) bool {
 	})
 }
 
-// constant returns the type and the value of a constant text: `A T = "a"`, `A = T("a")` or `A = T(other.B)`.
+// constant returns the type and the value of a string constant: `A T = "a"`, `A = T("a")` or `A = T(other.B)`.
 func (c *comments) constant(file *ast.File, spec *ast.ValueSpec) (string, string, bool) {
 	if len(spec.Values) != 1 {
 		return "", "", false

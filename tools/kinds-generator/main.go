@@ -70,8 +70,8 @@ type generator struct {
 	comments   *comments
 }
 
-// goType is one Go type: how decode errors call it, its shape, how OpenAPI calls it, and
-// its values where it has few.
+// goType is one Go type: its name in decode errors, its shape, its name in OpenAPI, and
+// its values if it is an enumeration.
 type goType struct {
 	name  string
 	shape string
@@ -83,7 +83,7 @@ type goStruct struct {
 	name   string
 	fields []field
 	embeds []embed
-	// atomic says that the members have one owner, wherever the struct stands.
+	// atomic is set if the struct has one field manager as a whole, in every place.
 	atomic bool
 }
 
@@ -110,7 +110,7 @@ type patch struct {
 	keys                                  []string
 }
 
-// Types that read and write their own JSON, and the shape each has on the wire.
+// Types with custom JSON encoding, and the JSON shape of each.
 var special = map[string]string{
 	"k8s.io/apimachinery/pkg/apis/meta/v1.Time":                                             "Time",
 	"k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime":                                        "MicroTime",
@@ -126,7 +126,7 @@ var special = map[string]string{
 
 var unmarshaler = reflect.TypeOf((*json.Unmarshaler)(nil)).Elem()
 
-// typeOf numbers a type and everything it holds.
+// typeOf numbers a type and all types in it.
 func (g *generator) typeOf(t reflect.Type) int {
 	if i, ok := g.index[t]; ok {
 		return i
@@ -138,8 +138,8 @@ func (g *generator) typeOf(t reflect.Type) int {
 	return i
 }
 
-// model is the name of a type that has a schema of its own: what it says itself, or its path with the host
-// turned around.
+// model is the OpenAPI name of a type with a separate schema: the one it declares, or its package path with the
+// host reversed.
 func model(t reflect.Type) string {
 	full := t.PkgPath() + "." + t.Name()
 	if _, ok := special[full]; !ok && (t.Kind() != reflect.Struct || t.Name() == "") {
@@ -196,7 +196,7 @@ func (g *generator) shape(t reflect.Type) string {
 	panic("no shape for " + t.String())
 }
 
-// member numbers the element type of one member of t.
+// member numbers the element type of one field of t.
 func (g *generator) member(t reflect.Type, name string) int {
 	f, _ := t.FieldByName(name)
 	return g.typeOf(f.Type.Elem())
@@ -219,7 +219,7 @@ func (g *generator) structOf(t reflect.Type) int {
 	return i
 }
 
-// collect adds the members of a struct, those of embedded structs among them.
+// collect adds the fields of a struct, including those of embedded structs.
 func (g *generator) collect(t reflect.Type, within int, s *goStruct) {
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)

@@ -35,8 +35,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// served lists every kind that a request or an answer can carry, lists excepted: those are put
-// together from their items.
+// served lists every kind in requests and responses, except for lists, which are assembled from their
+// items.
 func served() map[schema.GroupVersionKind]reflect.Type {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -62,7 +62,7 @@ func served() map[schema.GroupVersionKind]reflect.Type {
 		}
 		switch gvk.Kind {
 		case "SerializedReference", "RangeAllocation", "PodStatusResult":
-			// No resource speaks these.
+			// No resource uses these.
 			continue
 		}
 		kinds[gvk] = t

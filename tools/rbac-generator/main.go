@@ -1,5 +1,5 @@
-// Command rbac-generator writes the roles and bindings that every cluster has from the start, as
-// compact JSON. See README.md.
+// Command rbac-generator writes the default roles and bindings of every cluster as compact JSON. See
+// README.md.
 package main
 
 import (
@@ -15,13 +15,13 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// Labels and annotations that all of them have; the server adds them.
+// Labels and annotations common to all of them, which the server adds.
 var (
 	commonLabel      = "kubernetes.io/bootstrapping"
 	commonAnnotation = rbacv1.AutoUpdateAnnotationKey
 )
 
-// object is one role or binding without what follows from its place.
+// object is one role or binding without the fields derived from its list.
 type object struct {
 	Namespace   string                  `json:"namespace,omitempty"`
 	Name        string                  `json:"name"`
@@ -99,7 +99,7 @@ func collect() policy {
 	return all
 }
 
-// lines writes one object per line, so that a new version shows as a readable difference.
+// lines writes one object per line, so that a new version is a readable diff.
 func lines(out *bytes.Buffer, name string, objects []object, last bool) error {
 	fmt.Fprintf(out, "%q:[\n", name)
 	for index, one := range objects {

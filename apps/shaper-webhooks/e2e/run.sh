@@ -2,13 +2,13 @@
 # Runs the fixtures against the webhooks.
 #
 #   run.sh kind      a kind cluster with cert-manager and both charts; needs docker or podman, kind, helm,
-#                    kubectl, and the network for cert-manager. KEEP=1 leaves the cluster.
-#   run.sh cluster   the cluster of the present kubeconfig, where the charts are installed already
+#                    kubectl, and network access for cert-manager. KEEP=1 keeps the cluster.
+#   run.sh cluster   the cluster of the current kubeconfig, with the charts already installed
 #   run.sh lockgate  `lockgate serve --simulate=workloads` with stand-ins for cert-manager and the kubelet:
 #                    install, upgrade, rotation of certificates and removal. Needs kubectl and openssl;
-#                    LOCKGATE and SHAPER_WEBHOOKS name the programs, which are built otherwise.
+#                    LOCKGATE and SHAPER_WEBHOOKS are the paths of the programs, which are built by default.
 #
-# Exit code 0 when every fixture ended as its line "# expect:" says.
+# Exit code 0 if every fixture has the result in its line "# expect:".
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
@@ -42,7 +42,7 @@ install() {
     helm install shaper-crds charts/shaper-crds --namespace default
     helm install shaper-webhooks charts/shaper-webhooks --namespace shaper-system --create-namespace \
         -f charts/shaper-webhooks/values.test.yaml --wait --timeout 300s
-    # The injector follows the Secret, which follows the Certificate.
+    # The CA injector waits for the Secret, which is issued for the Certificate.
     for kind in mutating validating; do
         kubectl wait "${kind}webhookconfiguration/shaper-webhooks-$kind" --timeout=60s \
             --for=jsonpath='{.webhooks[0].clientConfig.caBundle}'
@@ -61,7 +61,7 @@ check() { # what, exit code of the test
     fi
 }
 
-# Creates a fixture and compares with what its first line says.
+# Creates a fixture and compares the result with its first line.
 try() {
     local file=$fixtures/$1.yaml expect output code=0
     expect=$(sed -n 's/^# expect: //p' "$file")
@@ -123,10 +123,10 @@ has_one_bundle() { [[ $(bundles | wc -l) -eq 1 && -n $(bundles) ]]; }
 
 revision() { kubectl -n shaper-system get certificate "$1" -o jsonpath='{.status.revision}' 2>/dev/null; }
 
-# The serial number of the certificate that the webhooks show.
+# The serial number of the webhooks' serving certificate.
 shown() { openssl s_client -connect "127.0.0.1:$port" -servername shaper-webhooks.shaper-system.svc </dev/null 2>/dev/null | openssl x509 -noout -serial; }
 
-# Asks for a new certificate as `cmctl renew` does, and waits for it.
+# Requests a new certificate like `cmctl renew`, and waits for it.
 renew() {
     local before
     before=$(revision "$1")
@@ -139,7 +139,7 @@ json.dump(certificate, sys.stdout)' | kubectl replace --subresource=status -f - 
     until_true eval "[[ \$(revision $1) == $((before + 1)) ]]"
 }
 
-# Writes and deletes a Profile over and over, until the file is gone. Every failure is a line in the log.
+# Creates and deletes a Profile repeatedly, until the file is removed. Every failure is a line in the log.
 write_on() {
     local count=0
     while [[ -e $work/writing ]]; do
@@ -155,7 +155,7 @@ YAML
     done
 }
 
-# Runs a command while writes go on, of which none may fail.
+# Runs a command during continuous writes, none of which may fail.
 undisturbed() {
     local what=$1 writer
     shift

@@ -321,7 +321,7 @@ class Kubelet:
 
     def __init__(self, api, folder, arguments):
         self.api, self.folder, self.arguments = api, folder, arguments
-        self.current = None  # (what it was started with, process, port)
+        self.current = None  # (start configuration, process, port)
         self.count = 0
         self.mounted = {}
         self.listener = socket.create_server(("127.0.0.1", arguments.port))
@@ -387,7 +387,7 @@ class Kubelet:
             return
         certificates = self.mount("cert", {key: base64.b64decode(value) for key, value in secret["data"].items()})
         text = config["data"]["config.yaml"]
-        # A pod is replaced when its template changes; its checksum of the configuration is in there.
+        # A Pod is replaced when its template changes, which includes the checksum of the configuration.
         started_with = json.dumps([deployment["spec"]["template"], text], sort_keys=True)
         if self.current and self.current[0] == started_with:
             if self.current[1].poll() is not None:

@@ -1,7 +1,7 @@
 //! The two kinds of shaper, as far as its webhooks read them.
 //!
-//! Reading is as lenient as it was in the original: what is missing or `null` is empty. What the
-//! schema of the CustomResourceDefinitions asks for is the API server's business.
+//! Decoding is as lenient as in the original: absent and `null` fields are empty. The API server validates the schema
+//! of the CustomResourceDefinitions.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ pub const VERSION: &str = "v1alpha1";
 /// An Assignment: the machines that boot a profile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
-    /// Name, labels and so on.
+    /// Standard metadata.
     #[serde(default, deserialize_with = "or_default")]
     pub metadata: Metadata,
-    /// The expected value.
+    /// The desired state.
     #[serde(default, deserialize_with = "or_default")]
     pub spec: AssignmentSpec,
 }
@@ -33,7 +33,7 @@ pub struct AssignmentSpec {
     /// The profile, in the assignment's own namespace.
     #[serde(default, deserialize_with = "or_default")]
     pub profile_name: String,
-    /// `true` if it is for machines that no other assignment names.
+    /// `true` if it applies to machines that no other assignment selects.
     #[serde(default, deserialize_with = "or_default")]
     pub is_default: bool,
 }
@@ -50,13 +50,13 @@ pub struct SubjectSelectors {
     pub uuid_list: Vec<String>,
 }
 
-/// An iPXE script with what it refers to.
+/// An iPXE template with its variables.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Name, labels and so on.
+    /// Standard metadata.
     #[serde(default, deserialize_with = "or_default")]
     pub metadata: Metadata,
-    /// The expected value.
+    /// The desired state.
     #[serde(default, deserialize_with = "or_default")]
     pub spec: ProfileSpec,
     /// The status.
@@ -85,46 +85,46 @@ pub struct ProfileStatus {
     pub exposed_additional_content: BTreeMap<String, String>,
 }
 
-/// A piece of content; exactly one of `inline`, `object_ref` and `webhook` says where it comes from.
+/// A piece of content; exactly one of `inline`, `object_ref` and `webhook` is its source.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdditionalContent {
-    /// The name in the template.
+    /// The variable name in the template.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    /// `true` if it is served at a URL of its own, which the template then gets instead.
+    /// `true` if it is served at a separate URL, which the template gets as the value.
     #[serde(default, deserialize_with = "or_default")]
     pub exposed: bool,
-    /// The transformations before it is served.
+    /// The transformations that are applied before serving.
     #[serde(default, deserialize_with = "or_default")]
     pub post_transformations: Vec<Transformer>,
     /// The content itself.
     #[serde(default)]
     pub inline: Option<String>,
-    /// An object that holds it.
+    /// An object that contains it.
     #[serde(default)]
     pub object_ref: Option<ObjectRef>,
-    /// A service that tells it.
+    /// A service that returns it.
     #[serde(default)]
     pub webhook: Option<WebhookConfig>,
 }
 
-/// One step between content and what is served; exactly one of its members is set.
+/// A transformation of content; exactly one field is set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Transformer {
-    /// Butane becomes Ignition.
+    /// Converts Butane to Ignition.
     #[serde(default, deserialize_with = "or_default")]
     pub butane_to_ignition: bool,
-    /// A service does it.
+    /// Sends it to a service.
     #[serde(default)]
     pub webhook: Option<WebhookConfig>,
 }
 
-/// Names an object of any kind.
+/// A reference to an object of any kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResourceRef {
-    /// The group; empty for the core.
+    /// The group; empty for the core group.
     #[serde(default, deserialize_with = "or_default")]
     pub group: String,
     /// The version.
@@ -141,13 +141,13 @@ pub struct ResourceRef {
     pub name: String,
 }
 
-/// Names a place in an object.
+/// A reference to a field of an object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ObjectRef {
     /// The object.
     #[serde(flatten)]
     pub resource: ResourceRef,
-    /// The place.
+    /// The JSONPath of the field.
     #[serde(default, deserialize_with = "or_default")]
     pub jsonpath: String,
 }
@@ -155,13 +155,13 @@ pub struct ObjectRef {
 /// A service that shaper calls.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WebhookConfig {
-    /// Host, port and path: `https://` is put before it.
+    /// Host, port and path, without the `https://` prefix.
     #[serde(default, deserialize_with = "or_default")]
     pub url: String,
-    /// A client certificate for it.
+    /// Its client certificate.
     #[serde(default, rename = "mTLSRef")]
     pub mtls_ref: Option<MtlsRef>,
-    /// A password for it.
+    /// Its username and password.
     #[serde(default, rename = "basicAuthRef")]
     pub basic_auth_ref: Option<BasicAuthRef>,
 }
@@ -172,20 +172,20 @@ pub struct MtlsRef {
     /// The object.
     #[serde(flatten)]
     pub resource: ResourceRef,
-    /// The place of the key.
+    /// The JSONPath of the key.
     #[serde(default, deserialize_with = "or_default", rename = "clientKeyJSONPath")]
     pub client_key: String,
-    /// The place of the certificate.
+    /// The JSONPath of the certificate.
     #[serde(
         default,
         deserialize_with = "or_default",
         rename = "clientCertJSONPath"
     )]
     pub client_cert: String,
-    /// The place of the authorities, if the system's are not meant.
+    /// The JSONPath of the CA bundle; empty for the system's.
     #[serde(default, deserialize_with = "or_default", rename = "caBundleJSONPath")]
     pub ca_bundle: String,
-    /// `true` if anybody may pretend to be the service.
+    /// `true` to skip the verification of the server certificate.
     #[serde(
         default,
         deserialize_with = "or_default",
@@ -194,16 +194,16 @@ pub struct MtlsRef {
     pub tls_insecure_skip_verify: bool,
 }
 
-/// A reference to a user name and a password.
+/// A reference to a username and a password.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BasicAuthRef {
     /// The object.
     #[serde(flatten)]
     pub resource: ResourceRef,
-    /// The place of the user name.
+    /// The JSONPath of the username.
     #[serde(default, deserialize_with = "or_default", rename = "usernameJSONPath")]
     pub username: String,
-    /// The place of the password.
+    /// The JSONPath of the password.
     #[serde(default, deserialize_with = "or_default", rename = "passwordJSONPath")]
     pub password: String,
 }
@@ -215,7 +215,7 @@ pub type Labels = BTreeMap<String, String>;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// Unique in the namespace; empty when the server is still to make one up.
+    /// Unique in the namespace; empty while the server has not generated it.
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
     /// The namespace.
@@ -224,7 +224,7 @@ pub struct Metadata {
     /// The path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Labels>,
-    /// Set once somebody wants it gone.
+    /// Set when the deletion is requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<String>,
 }
@@ -236,14 +236,14 @@ impl Metadata {
         Some(self.labels.as_ref()?.get(key)?.as_str())
     }
 
-    /// Returns `true` if it goes once its finalizers are gone.
+    /// Returns `true` if it is deleted once its finalizers are removed.
     #[must_use]
     pub fn is_terminating(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 }
 
-/// `null` is as good as nothing.
+/// Decodes `null` as the default.
 fn or_default<'de, D, T>(reader: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,8 +1,8 @@
 //! The webhooks of assignments.
 //!
-//! The mutating one keeps the labels true to the specification, because the data plane finds
-//! assignments by them. The validating one looks at what is already there. Both apply the static
-//! rules, so that a mistake is told before anything else happens.
+//! The mutating webhook keeps the labels in sync with the spec, because the data plane finds assignments by label. The
+//! validating webhook checks against existing objects. Both apply the static rules, so that errors are reported before
+//! anything else happens.
 
 pub mod rules;
 
@@ -42,7 +42,7 @@ impl Mutator<Assignment> for AssignmentMutator {
     }
 }
 
-/// Decides about assignments.
+/// Validates assignments.
 pub struct AssignmentValidator {
     lookup: Arc<dyn Lookup>,
 }
@@ -54,7 +54,7 @@ impl std::fmt::Debug for AssignmentValidator {
 }
 
 impl AssignmentValidator {
-    /// Asks this about other objects.
+    /// Creates the validator with a lookup of other objects.
     #[must_use]
     pub fn new(lookup: Arc<dyn Lookup>) -> Self {
         Self { lookup }
@@ -91,8 +91,8 @@ impl AssignmentValidator {
         Ok(())
     }
 
-    /// There is one default for an architecture. What specifications say counts as much as labels do:
-    /// this object may have come here without them, and others may be stored without them.
+    /// Each architecture has at most one default. Specs are considered as well as labels: this object may have bypassed
+    /// the mutating webhook, and stored objects may have been created without labels.
     async fn check_default(
         &self,
         spec: &AssignmentSpec,
@@ -127,7 +127,7 @@ impl AssignmentValidator {
         Ok(())
     }
 
-    /// A machine has one assignment.
+    /// Each machine has at most one assignment.
     async fn check_machines(
         &self,
         spec: &AssignmentSpec,
@@ -161,12 +161,11 @@ impl AssignmentValidator {
         Ok(())
     }
 
-    /// The assignments among which are all that have one of these machines. Labels find them, except
-    /// where there are none.
+    /// The candidates that may select one of these machines: found by label, and all assignments without labels.
     async fn candidates(&self, machines: BTreeSet<Uuid>) -> Result<Vec<Assignment>, Fault> {
         /// The number of concurrent lookups.
         const AT_ONCE: usize = 16;
-        /// Beyond so many machines, one look at everything costs less.
+        /// Above this number of machines, listing all assignments is cheaper than lookups by label.
         const MANY: usize = 64;
         if machines.len() > MANY {
             return Ok(self.lookup.assignments(Which::All).await?);

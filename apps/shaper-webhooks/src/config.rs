@@ -1,6 +1,6 @@
 //! The configuration file.
 //!
-//! A YAML file whose path is in the environment, with the keys of the original and some more. All
+//! A YAML file, whose path is set by an environment variable, with the keys of the original and some more. All keys
 //! have defaults.
 
 mod duration;
@@ -14,17 +14,17 @@ use serde_json::Value;
 
 pub use duration::Span;
 
-/// The variable that names the file.
+/// The environment variable with the path of the file.
 pub const PATH_VARIABLE: &str = "SHAPER_WEBHOOK_CONFIG_PATH";
 
-/// Values of `kubeconfigPath` that mean the service account of the pod.
+/// Values of `kubeconfigPath` that select the Pod's service account.
 const IN_CLUSTER: [&str; 2] = ["in-cluster", ">>> Kubeconfig From Service Account"];
 
-/// Why there is no configuration.
+/// A configuration error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Nobody said where it is.
+    /// The environment variable is not set.
     #[error(
         "environment variable `{PATH_VARIABLE}` must be set to the path of the configuration file"
     )]
@@ -32,15 +32,15 @@ pub enum ConfigError {
     /// It cannot be read.
     #[error("cannot read the configuration file `{path}`")]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// It is not YAML.
     #[error("the configuration file `{path}` is not YAML: {message}")]
     Syntax {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The error.
         message: String,
@@ -48,12 +48,12 @@ pub enum ConfigError {
     /// A value is of the wrong type or out of range.
     #[error("invalid configuration file `{path}`: {message}")]
     Value {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The error.
         message: String,
     },
-    /// There are keys that mean nothing, and `strictUnknownKeys` is set.
+    /// There are unknown keys, and `strictUnknownKeys` is set.
     #[error("the configuration file `{path}` has unknown keys: {}", .keys.join(", "))]
     UnknownKeys {
         /// The file.
@@ -67,15 +67,15 @@ pub enum ConfigError {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Config {
-    /// The namespace in which the data plane reads assignments, with that `lookupScope`.
+    /// The namespace in which the data plane reads assignments, for `lookupScope: namespaces`.
     pub assignment_namespace: String,
-    /// The namespace in which the data plane reads profiles, with that `lookupScope`.
+    /// The namespace in which the data plane reads profiles, for `lookupScope: namespaces`.
     pub profile_namespace: String,
     /// `in-cluster`, or the path of a kubeconfig.
     pub kubeconfig_path: String,
     /// The scope of uniqueness checks.
     pub lookup_scope: LookupScope,
-    /// Users who may choose the UUIDs of contents: the controller, who puts them back.
+    /// Users who may choose the UUIDs of contents: the controller, which restores them.
     pub controller_users: Vec<String>,
     /// The handling of deletions of profiles in use.
     pub profile_deletion: ProfileDeletion,
@@ -87,7 +87,7 @@ pub struct Config {
     pub metrics_server: MetricsServer,
     /// The log settings.
     pub logging: Logging,
-    /// `true` if keys that mean nothing are an error rather than a line in the log.
+    /// `true` if unknown keys are an error, not just logged.
     pub strict_unknown_keys: bool,
 }
 
@@ -114,7 +114,7 @@ impl Default for Config {
 /// The scope of uniqueness checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LookupScope {
-    /// In the whole cluster, which is where the data plane looks.
+    /// The whole cluster, as the data plane does.
     #[default]
     Cluster,
     /// In `assignmentNamespace` and `profileNamespace` only.
@@ -124,12 +124,12 @@ pub enum LookupScope {
 /// The handling of deletions of profiles in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProfileDeletion {
-    /// Nothing.
+    /// They are allowed.
     Allow,
     /// The user is warned.
     #[default]
     Warn,
-    /// It is refused.
+    /// They are denied.
     Deny,
 }
 
@@ -137,9 +137,9 @@ pub enum ProfileDeletion {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WebhookServer {
-    /// The address; all of them when empty.
+    /// The listen address; empty for all addresses.
     pub host: String,
-    /// The port; 0 takes a free one.
+    /// The port; 0 selects a free one.
     pub port: u16,
     /// The directory of the certificate.
     pub cert_dir: PathBuf,
@@ -147,19 +147,18 @@ pub struct WebhookServer {
     pub cert_name: String,
     /// The file name of the key.
     pub key_name: String,
-    /// A file with the authorities of clients, in `certDir` unless it is a whole path; clients need no
-    /// certificate when empty.
+    /// The CA file for client certificates, in `certDir` unless absolute; empty if clients need no certificate.
     #[serde(rename = "clientCAName")]
     pub client_ca_name: String,
-    /// Names of which a client's certificate has one; any when empty.
+    /// Allowed names in client certificates; empty for any.
     pub client_subject_names: Vec<String>,
-    /// A file with tokens of which a client shows one; none is needed when empty.
+    /// A file with accepted bearer tokens; empty if none is needed.
     pub bearer_token_file: String,
     /// `true` if HTTP/2 is offered.
     pub http2: bool,
-    /// The largest review.
+    /// The maximum size of a review.
     pub max_request_bytes: usize,
-    /// The longest a review may take.
+    /// The timeout of a review.
     pub request_timeout: Span,
     /// The maximum number of concurrent reviews per webhook.
     pub max_in_flight: usize,
@@ -193,9 +192,9 @@ impl Default for WebhookServer {
 pub struct ProbesServer {
     /// The port.
     pub port: u16,
-    /// `true` if the process lives.
+    /// The path of the liveness probe.
     pub liveness_path: String,
-    /// `true` if it should be sent reviews.
+    /// The path of the readiness probe.
     pub readiness_path: String,
 }
 
@@ -234,7 +233,7 @@ impl Default for MetricsServer {
 pub struct Logging {
     /// The log level.
     pub level: Level,
-    /// In which form.
+    /// The log format.
     pub format: Format,
 }
 
@@ -259,28 +258,28 @@ pub enum Level {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// For programs.
+    /// JSON lines.
     #[default]
     Json,
-    /// For people.
+    /// Human-readable lines.
     Text,
 }
 
-/// A configuration and what is odd about its file.
+/// A configuration and its unknown keys.
 #[derive(Debug)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// Keys that mean nothing.
+    /// Unknown keys.
     pub unknown_keys: Vec<String>,
 }
 
 impl Config {
-    /// Reads the file that the environment names.
+    /// Loads the file at the path in the environment variable.
     ///
     /// # Errors
     ///
-    /// There is none, or it is wrong.
+    /// Fails if the variable is not set, or the file is missing or invalid.
     pub fn load(path: Option<std::ffi::OsString>) -> Result<Loaded, ConfigError> {
         let path = path
             .filter(|path| !path.is_empty())
@@ -288,11 +287,11 @@ impl Config {
         Self::read(Path::new(&path))
     }
 
-    /// Reads a file.
+    /// Loads a file.
     ///
     /// # Errors
     ///
-    /// There is none, or it is wrong.
+    /// Fails if the file is missing or invalid.
     pub fn read(path: &Path) -> Result<Loaded, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
             path: path.to_owned(),
@@ -309,7 +308,7 @@ impl Config {
         let mut read: Value = serde_json::from_str(&document.root().to_json())
             .map_err(|error| wrong(error.to_string()))?;
         without_nulls(&mut read);
-        // A list would be read as members in their order, which nobody means.
+        // serde would accept a list as the fields of a struct in their order.
         if let Some(path) = listed(&read, &defaults(), "") {
             return Err(wrong(format!("{path}expected keys, found a list")));
         }
@@ -330,14 +329,14 @@ impl Config {
         })
     }
 
-    /// The address of the webhook server; every one when none is named.
+    /// The listen address of the webhook server; the unspecified address by default.
     #[must_use]
     pub fn host(&self) -> IpAddr {
         let all = IpAddr::from([0, 0, 0, 0]);
         self.webhook_server.host.parse().unwrap_or(all)
     }
 
-    /// The kubeconfig, unless the service account of the pod is meant.
+    /// The kubeconfig; `None` for the Pod's service account.
     #[must_use]
     pub fn kubeconfig(&self) -> Option<&str> {
         let path = self.kubeconfig_path.as_str();
@@ -390,8 +389,7 @@ impl Config {
     }
 }
 
-/// Takes members away that are `null`: a key without a value means its default. Nesting is bounded by
-/// the reader.
+/// Removes fields that are `null`: a key without a value has its default. The parser limits the nesting.
 fn without_nulls(value: &mut Value) {
     if let Value::Object(members) = value {
         members.retain(|_, member| !member.is_null());
@@ -406,7 +404,7 @@ fn defaults() -> Value {
     serde_json::to_value(Config::default()).unwrap_or_default()
 }
 
-/// Returns the path if `read` has a list and `known` has an object.
+/// Returns the path where `read` has a list and `known` has an object.
 fn listed(read: &Value, known: &Value, path: &str) -> Option<String> {
     match (read, known) {
         (Value::Array(_), Value::Object(_)) if path.is_empty() => Some(String::new()),
@@ -418,7 +416,7 @@ fn listed(read: &Value, known: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// Keys of `read` that are not in `known`, with their paths.
+/// Adds the paths of keys in `read` that are not in `known`.
 fn unknown(read: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
     let (Value::Object(read), Value::Object(known)) = (read, known) else {
         return;

@@ -3,37 +3,37 @@
 use lockgate_api::field::{ErrorType, FieldError, Path, Shown};
 use lockgate_webhook::{Context, FieldErrors, Verdict};
 
-/// Beyond this many, further warnings would only push others out: the API server passes on 4096
-/// characters.
+/// Above this number, further warnings would only displace others: the API server truncates them at 4096 characters in
+/// total.
 const MAX_WARNINGS: usize = 25;
 
-/// Problems and remarks, collected so that the user sees all of them at once.
+/// Errors and warnings, collected so that all of them are reported at once.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// The error.
+    /// The errors.
     pub errors: FieldErrors,
     /// Warnings.
     pub warnings: Vec<String>,
 }
 
 impl Findings {
-    /// Something is wrong.
+    /// Adds an error.
     pub fn error(&mut self, error: FieldError) {
         self.errors.push(error);
     }
 
-    /// Something is worth a word.
+    /// Adds a warning.
     pub fn warn(&mut self, path: &Path<'_>, text: impl std::fmt::Display) {
         if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push(format!("{path}: {text}"));
         }
     }
 
-    /// Gives the remarks to the client, and denies when something is wrong.
+    /// Returns the warnings to the client, and denies if there are errors.
     ///
     /// # Errors
     ///
-    /// Something is wrong.
+    /// Denies if there are errors.
     pub fn report(self, ctx: &Context) -> Verdict {
         for warning in self.warnings {
             ctx.warn(warning);
@@ -42,7 +42,7 @@ impl Findings {
     }
 }
 
-/// A problem of some type, in words of our own.
+/// A field error of a given type, with a custom message.
 #[must_use]
 pub(crate) fn problem(
     error_type: ErrorType,

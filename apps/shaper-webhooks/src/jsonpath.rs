@@ -1,37 +1,37 @@
-//! Validation of JSONPath, as the data plane's parser does it.
+//! Validates JSONPath as the data plane's parser does.
 //!
-//! Only the grammar: nothing is evaluated, so nothing is built either.
+//! Only the syntax is checked: nothing is evaluated, so no tree is built.
 //!
 //! UPSTREAM: client-go util/jsonpath/parser.go. Letters and digits beyond ASCII are those of Unicode's
 //! properties here, and those of its general categories there.
 
 use lockgate_go::quote::quote;
 
-/// Filters within filters beyond this are refused. Nobody writes two.
+/// Filters nested deeper than this are rejected. Two levels are already rare.
 const MAX_DEPTH: usize = 32;
 
-/// Why a text is not a JSONPath.
+/// A JSONPath syntax error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonPathError {
     /// `{` without `}`.
     #[error("unclosed action")]
     UnclosedAction,
-    /// A character that begins nothing.
+    /// A character that starts no token.
     #[error("unrecognized character in action: {}", shown(*.0))]
     Unrecognized(char),
     /// `..` after `..`.
     #[error("invalid multiple recursive descent")]
     MultipleRecursive,
-    /// Digits and dots that make no number.
+    /// Digits and dots that are not a number.
     #[error("cannot parse number {0}")]
     Number(String),
     /// `[` without `]`.
     #[error("unterminated array")]
     UnterminatedArray,
-    /// Text in brackets selects nothing.
+    /// An invalid index in brackets.
     #[error("invalid array index {0}")]
     InvalidIndex(String),
-    /// An index out of range, or a lone sign.
+    /// An index out of range, or a sign without digits.
     #[error("array index {0} is not a number")]
     NotANumber(String),
     /// `[?(` without `)`.
@@ -40,22 +40,22 @@ pub enum JsonPathError {
     /// `[?(…)` without `]`.
     #[error("unclosed array expect ]")]
     UnclosedArray,
-    /// A quote without its pair.
+    /// A quote that is not closed.
     #[error("unterminated quoted string")]
     UnterminatedQuote,
-    /// A quoted string with an escape that is none.
+    /// A quoted string with an invalid escape.
     #[error("unquote string {0} error invalid syntax")]
     Unquote(String),
-    /// Filters in filters in filters.
+    /// Filters nested too deeply.
     #[error("filters nest too deeply")]
     TooDeep,
 }
 
-/// Checks a path as the data plane reads it: braces are put around it when it does not begin with one.
+/// Checks a path as the data plane parses it: in braces, which are added if it does not start with one.
 ///
 /// # Errors
 ///
-/// It is no JSONPath.
+/// Fails if the path is not a valid JSONPath.
 pub fn check(path: &str) -> Result<(), JsonPathError> {
     if path.is_empty() || path.starts_with('{') {
         return parse(path, 0).map(drop);
@@ -63,7 +63,7 @@ pub fn check(path: &str) -> Result<(), JsonPathError> {
     parse(&format!("{{{path}}}"), 0).map(drop)
 }
 
-/// The properties of a parsed string that its list depends on.
+/// The properties of a parsed string that its list node depends on.
 struct Parsed {
     /// `true` if the first action ends in a recursive descent.
     ends_recursive: bool,
@@ -90,7 +90,7 @@ fn parse(text: &str, depth: usize) -> Result<Parsed, JsonPathError> {
     })
 }
 
-/// Reads one action, the text between braces.
+/// Parses one action, the text between braces.
 struct Reader<'t> {
     rest: &'t str,
     ends_recursive: bool,
@@ -98,7 +98,7 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    /// Reads one part; true when it was the closing brace.
+    /// Parses one node; returns true at the closing brace.
     fn step(&mut self) -> Result<bool, JsonPathError> {
         if self.skip("}") {
             return Ok(true);
@@ -147,7 +147,7 @@ impl<'t> Reader<'t> {
         found.is_some()
     }
 
-    /// Leaves out so many bytes, which end at a character.
+    /// Skips this many bytes, which end at a character boundary.
     fn advance(&mut self, bytes: usize) -> &'t str {
         let (taken, rest) = self.rest.split_at_checked(bytes).unwrap_or((self.rest, ""));
         self.rest = rest;
@@ -159,7 +159,7 @@ impl<'t> Reader<'t> {
         self.advance(length)
     }
 
-    /// A name up to a terminator that no backslash escapes.
+    /// Skips a name up to a terminator that is not escaped.
     fn field(&mut self) {
         let mut escaped = false;
         self.rest = self.rest.trim_start_matches(|character| {
@@ -174,7 +174,7 @@ impl<'t> Reader<'t> {
         let digits = self.rest.get(signed..).unwrap_or_default();
         let length = digits.find(|character: char| character != '.' && !character.is_numeric());
         let number = self.advance(signed + length.unwrap_or(digits.len()));
-        // A sign, digits and dots only: what Rust reads of these, Go reads as well.
+        // Only a sign, digits and dots: Go accepts the same of these as Rust.
         let is_number = number.parse::<f64>().is_ok_and(f64::is_finite);
         is_number
             .then_some(())
@@ -270,7 +270,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Both sides of a comparison. An operator at the end lends its last character to the right side.
+/// Splits a comparison into its sides. An operator at the end leaves its last character to the right side.
 fn compared(text: &str) -> Option<(&str, &str)> {
     let is_operator = |character: char| matches!(character, '!' | '<' | '>' | '=');
     let at = text.find(is_operator).filter(|&at| at > 0)?;
@@ -280,7 +280,7 @@ fn compared(text: &str) -> Option<(&str, &str)> {
     (operator > 0).then(|| (left, &rest[operator..]))
 }
 
-/// `start:end:step`, of which every part may be missing.
+/// Checks `start:end:step`, with every part optional.
 fn slice(text: &str) -> Result<(), JsonPathError> {
     let invalid = || JsonPathError::InvalidIndex(text.to_owned());
     let parts: Vec<&str> = text.split(':').collect();
@@ -298,7 +298,7 @@ fn slice(text: &str) -> Result<(), JsonPathError> {
     Ok(())
 }
 
-/// Returns `true` if the inside of a quoted string reads as Go reads it.
+/// Returns `true` if Go's `strconv.Unquote` accepts the content of a quoted string.
 fn unquotes(inner: &str, mark: char) -> bool {
     let mut characters = inner.chars();
     while let Some(character) = characters.next() {
@@ -327,7 +327,7 @@ fn unquotes(inner: &str, mark: char) -> bool {
     true
 }
 
-/// The number that so many more digits make.
+/// Parses a number with this many more digits.
 fn number(digits: &mut std::str::Chars<'_>, first: u32, count: usize, radix: u32) -> Option<u32> {
     (0..count).try_fold(first, |number, _| {
         let digit = digits.next()?.to_digit(radix)?;
@@ -339,7 +339,7 @@ fn is_character(value: u32) -> bool {
     char::from_u32(value).is_some()
 }
 
-/// As Go's `%#U` prints a character.
+/// Formats a character as Go's `%#U` does.
 fn shown(character: char) -> String {
     let code = format!("U+{:04X}", u32::from(character));
     let text = character.to_string();
@@ -411,7 +411,7 @@ mod tests {
         }
     }
 
-    /// Verdicts of client-go's parser about thousands of generated paths.
+    /// Results of client-go's parser for thousands of generated paths.
     #[test]
     fn agrees_with_the_parser_of_the_data_plane() {
         let recorded = include_str!("../tests/data/jsonpath.tsv");

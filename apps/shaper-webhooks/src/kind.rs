@@ -1,4 +1,4 @@
-//! Checks that both webhooks make first.
+//! Checks common to both webhooks.
 
 use lockgate_go::quote::quote;
 use lockgate_webhook::{Context, Denial, Refusal};
@@ -8,17 +8,17 @@ use crate::api::{GROUP, Metadata, VERSION};
 /// The handling of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Concern {
-    /// Look at the object.
+    /// Check the object.
     Object,
-    /// Let it pass: it is about a subresource, which has no specification to check.
+    /// Allow it: subresources have no spec to check.
     Subresource,
 }
 
-/// Tells whether a request is about the kind that a webhook is for.
+/// Checks that a request is for the kind of a webhook.
 ///
 /// # Errors
 ///
-/// It is about another kind: whoever registered the webhook made a mistake.
+/// Fails for another kind, which is an error in the webhook's registration.
 pub(crate) fn concern(ctx: &Context, kind: &str) -> Result<Concern, Refusal> {
     let of = ctx.kind();
     if ctx.sub_resource().is_empty() {
@@ -33,8 +33,8 @@ pub(crate) fn concern(ctx: &Context, kind: &str) -> Result<Concern, Refusal> {
     Err(Denial::bad_request(message).into())
 }
 
-/// Returns `true` if an object that is being deleted only lets go of things: its specification stays, so that
-/// rules it can no longer meet must not keep it forever.
+/// Returns `true` if an update of a terminating object does not change its spec: rules that it can no longer meet must
+/// not block the removal of finalizers.
 pub(crate) fn is_letting_go<S: PartialEq>(old: (&Metadata, &S), new: &S) -> bool {
     old.0.is_terminating() && old.1 == new
 }
@@ -47,7 +47,7 @@ pub(crate) fn namespace_of<'c>(ctx: &'c Context, metadata: &'c Metadata) -> &'c 
     }
 }
 
-/// The name of a request's object; empty when the server is still to make one up.
+/// The name of a request's object; empty while the server has not generated it.
 pub(crate) fn name_of<'c>(ctx: &'c Context, metadata: &'c Metadata) -> &'c str {
     match ctx.name() {
         "" => &metadata.name,

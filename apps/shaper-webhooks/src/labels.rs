@@ -1,7 +1,7 @@
-//! The labels by which the data plane finds objects: what they are called, and which an object has.
+//! The labels by which the data plane finds objects: their names, and which of them an object has.
 //!
-//! Pure functions: what is in the specification, and for profiles what was there before, decides. All
-//! labels of the group are the webhooks' own; everything else on an object is the user's.
+//! Pure functions of the spec and, for profiles, of the previous labels. All labels of the group are owned by the
+//! webhooks; all others by the user.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use lockgate_api::meta::names::check_label_value;
 use crate::api::{Assignment, AssignmentSpec, GROUP, Labels, ProfileSpec};
 use crate::uuid::Uuid;
 
-/// The architectures that machines can have.
+/// The supported architectures of machines.
 pub const BUILDARCHS: [&str; 4] = ["arm32", "arm64", "i386", "x86_64"];
 
-/// Marks assignments for machines that no other names.
+/// The label of assignments for machines that no other selects.
 pub const DEFAULT_ASSIGNMENT: &str = "shaper.amahdha.com/default-assignment";
 
 /// The label of a machine on an assignment, or of a content on a profile.
@@ -28,7 +28,7 @@ pub fn buildarch(arch: &str) -> String {
     format!("buildarch.{GROUP}/{arch}")
 }
 
-/// The UUID in the key of a label, written as the webhooks write it.
+/// The UUID in a label key, in canonical form.
 #[must_use]
 pub fn uuid_in(key: &str) -> Option<Uuid> {
     let text = key
@@ -39,7 +39,7 @@ pub fn uuid_in(key: &str) -> Option<Uuid> {
     (read.to_string() == text).then_some(read)
 }
 
-/// Returns `true` if a label is the webhooks' own: its prefix is the group, or ends in it.
+/// Returns `true` if a label is owned by the webhooks: its prefix is the group or a subdomain of it.
 #[must_use]
 pub fn is_internal(key: &str) -> bool {
     let Some((prefix, _)) = key.split_once('/') else {
@@ -49,15 +49,15 @@ pub fn is_internal(key: &str) -> bool {
     before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }
 
-/// The architectures an assignment is for.
+/// The architectures of an assignment.
 pub fn archs(spec: &AssignmentSpec) -> impl Iterator<Item = &str> {
     let named = spec.subject_selectors.buildarch.iter().map(String::as_str);
     let any = spec.subject_selectors.buildarch.is_empty();
     named.chain(BUILDARCHS.into_iter().filter(move |_| any))
 }
 
-/// The labels of an assignment: those of the user among `present`, and those that follow from `spec`.
-/// An object that the static rules refuse has no label.
+/// The labels of an assignment: those of the user in `present`, and those computed from `spec`. A spec that violates
+/// the static rules gets no labels.
 #[must_use]
 pub fn of_assignment(spec: &AssignmentSpec, present: &Labels) -> Labels {
     let mut labels = of_user(present);
@@ -75,7 +75,7 @@ pub fn of_assignment(spec: &AssignmentSpec, present: &Labels) -> Labels {
     labels
 }
 
-/// The machines of a stored assignment: those it is found by, and those it names.
+/// The machines of a stored assignment: by its labels, and by its spec.
 pub fn machines(assignment: &Assignment) -> impl Iterator<Item = Uuid> {
     let labels = assignment.metadata.labels.iter().flat_map(BTreeMap::keys);
     let texts = assignment.spec.subject_selectors.uuid_list.iter();
@@ -83,8 +83,8 @@ pub fn machines(assignment: &Assignment) -> impl Iterator<Item = Uuid> {
     labels.filter_map(|key| uuid_in(key)).chain(named)
 }
 
-/// The UUIDs of contents by their names, as labels tell. Where a content has several, the first by
-/// order stays, always the same one.
+/// The UUIDs of contents by name, according to the labels. If a content has several, the first in order is used, so
+/// that the result is stable.
 #[must_use]
 pub fn contents(labels: Option<&Labels>) -> BTreeMap<String, Uuid> {
     let mut found = BTreeMap::new();
@@ -96,12 +96,12 @@ pub fn contents(labels: Option<&Labels>) -> BTreeMap<String, Uuid> {
     found
 }
 
-/// The labels of a profile: those of the user among `present`, and one for each exposed content,
-/// with the UUID it is known by or a fresh one.
+/// The labels of a profile: those of the user in `present`, and one for each exposed content, with its known UUID or a
+/// new one.
 ///
 /// # Errors
 ///
-/// There is no fresh one to be had.
+/// Fails if no UUID can be generated.
 pub fn of_profile<E>(
     spec: &ProfileSpec,
     present: &Labels,
@@ -109,7 +109,7 @@ pub fn of_profile<E>(
     mut fresh: impl FnMut() -> Result<Uuid, E>,
 ) -> Result<Labels, E> {
     let mut labels = of_user(present);
-    // The static rules refuse other names, except of what is already on its way out.
+    // The static rules reject other names, except on objects that are being deleted.
     let exposed = spec
         .additional_content
         .iter()

@@ -1,24 +1,24 @@
-//! The admission webhooks of shaper, a network boot server for bare metal that keeps everything in two
-//! custom resources.
+//! The admission webhooks of shaper, a network boot server for bare metal that stores its state in two custom
+//! resources.
 //!
 //! ```text
 //!   POST /mutate-assignment    ──► static rules ──► labels that follow from the specification
 //!   POST /mutate-profile       ──► static rules ──► a UUID for each exposed content
-//!   POST /validate-assignment  ──► static rules ──► the profile exists, nobody else has the machines
-//!   POST /validate-profile     ──► static rules ──► nobody else has the UUIDs
+//!   POST /validate-assignment  ──► static rules ──► the profile exists, no other assignment has the machines
+//!   POST /validate-profile     ──► static rules ──► no other profile has the UUIDs
 //! ```
 //!
-//! Labels are the index that the data plane queries, so the first two keep it true, whatever users and
-//! other programs write. The order of the modules below is that of the request.
+//! Labels are the index that the data plane queries, so the mutating webhooks keep them in sync, whatever users and
+//! other programs write. The modules below are in the order of request processing.
 
 #![warn(missing_docs)]
 
-// What comes in.
+// Input.
 pub mod api;
 pub mod config;
 mod kind;
 
-// What is looked at.
+// Checks.
 pub mod assignment;
 mod findings;
 pub mod jsonpath;
@@ -30,7 +30,7 @@ pub mod template;
 mod testing;
 pub mod uuid;
 
-// How it is served.
+// Serving.
 pub mod log;
 pub mod serve;
 pub mod webhooks;

@@ -1,10 +1,10 @@
-//! Log lines.
+//! Logging.
 
 use tracing::level_filters::LevelFilter;
 
 use crate::config::{Format, Level, Logging};
 
-/// Writes log lines to standard error from now on.
+/// Starts logging to standard error.
 pub fn start(logging: &Logging) {
     let level = match logging.level {
         Level::Error => LevelFilter::ERROR,
@@ -16,7 +16,7 @@ pub fn start(logging: &Logging) {
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr);
-    // A second start, as tests do, keeps the first.
+    // A second call, as in tests, keeps the first subscriber.
     let started = match logging.format {
         Format::Json => lines
             .json()

@@ -10,22 +10,22 @@ pub use live::{Live, Scope};
 
 use crate::api::{Assignment, Profile};
 
-/// Reads objects as they are now, not as they were in some cache.
+/// Reads the current state of objects, not a cache.
 pub trait Lookup: Send + Sync + 'static {
-    /// Returns `true` if there is such a profile.
+    /// Returns `true` if the profile exists.
     fn profile_exists<'f>(
         &'f self,
         namespace: &'f str,
         name: &'f str,
     ) -> BoxFuture<'f, Result<bool, LookupError>>;
 
-    /// Assignments.
+    /// Lists assignments.
     fn assignments<'f>(
         &'f self,
         which: Which<'f>,
     ) -> BoxFuture<'f, Result<Vec<Assignment>, LookupError>>;
 
-    /// The profiles that have a label, wherever the data plane looks.
+    /// The profiles with a label, in the data plane's scope.
     fn profiles_with<'f>(
         &'f self,
         label: &'f str,
@@ -35,7 +35,7 @@ pub trait Lookup: Send + Sync + 'static {
 /// A selection of assignments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which<'f> {
-    /// All, wherever the data plane looks.
+    /// All, in the data plane's scope.
     All,
     /// Assignments with a label, in the data plane's scope.
     With(&'f str),
@@ -46,7 +46,7 @@ pub enum Which<'f> {
     In(&'f str),
 }
 
-/// The API did not answer the question.
+/// A failed lookup.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action}")]
 pub struct LookupError {

@@ -6,7 +6,7 @@ use clap::Parser;
 use shaper_webhooks::config::{Config, Loaded, Logging, PATH_VARIABLE};
 use shaper_webhooks::{log, serve};
 
-/// Build information; `n/a` where the build did not set it.
+/// Build information; `n/a` if not set at build time.
 const COMMIT: &str = match option_env!("SHAPER_WEBHOOK_COMMIT") {
     Some(commit) => commit,
     None => "n/a",
@@ -84,7 +84,7 @@ fn run(loaded: &Loaded) -> ExitCode {
                 let webhooks = running.address();
                 let probes = running.probes_address();
                 let metrics = running.metrics_address();
-                // Whoever reads the addresses may stop it from then on.
+                // Registered before the addresses are printed, as the process may be stopped from then on.
                 let terminated = running.until_terminated();
                 tracing::info!(
                     %webhooks,

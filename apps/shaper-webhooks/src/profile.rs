@@ -1,8 +1,8 @@
 //! The webhooks of profiles.
 //!
-//! The mutating one gives every exposed content a UUID, as a label. The UUID is all that one needs to
-//! read the content, so it is random, stays with the content, and cannot be chosen by those who write
-//! profiles. The validating one guards the same for profiles that came past the mutating one.
+//! The mutating webhook assigns every exposed content a UUID, as a label. The UUID is a capability for reading the
+//! content, so it is random, permanent, and cannot be chosen by authors of profiles. The validating webhook enforces
+//! this for profiles that bypassed the mutating one.
 
 pub mod rules;
 
@@ -27,9 +27,9 @@ const KIND: &str = "Profile";
 /// The settings of both profile webhooks.
 #[derive(Clone)]
 pub struct ProfileRules {
-    /// Asked about other objects.
+    /// The lookup of other objects.
     pub lookup: Arc<dyn Lookup>,
-    /// Users who may choose UUIDs, because they only put back what was there.
+    /// Users who may choose UUIDs, because they only restore them.
     pub controllers: Arc<[String]>,
     /// The handling of deletions of profiles in use.
     pub deletion: ProfileDeletion,
@@ -68,7 +68,7 @@ impl ProfileRules {
             .map(|other| format!("{}/{}", other.namespace, other.name)))
     }
 
-    /// The UUIDs by which the contents of a profile are known.
+    /// The known UUIDs of a profile's contents.
     async fn known(
         &self,
         ctx: &Context,
@@ -76,13 +76,13 @@ impl ProfileRules {
         object: &Profile,
     ) -> Result<BTreeMap<String, Uuid>, Refusal> {
         let offered = labels::contents(object.metadata.labels.as_ref());
-        // The controller puts back what it remembers, over whatever else there is.
+        // The controller restores the UUIDs it recorded, which take precedence.
         if self.is_controller(ctx) {
             let mut known = old.map(remembered).unwrap_or_default();
             known.extend(offered);
             return Ok(known);
         }
-        // What a user writes into labels counts for nothing once the profile exists.
+        // Labels set by users are ignored once the profile exists.
         if let Some(old) = old {
             return Ok(remembered(old));
         }
@@ -113,7 +113,7 @@ fn exposed(profile: &Profile) -> impl Iterator<Item = &str> {
 }
 
 /// The UUIDs of the stored profile: its labels, and its status where a label is missing. The status may
-/// be behind: what was no longer exposed must not come back under the UUID that was taken from it.
+/// be stale: content that was unexposed must not get its previous UUID again.
 fn remembered(stored: &Profile) -> BTreeMap<String, Uuid> {
     let mut known = labels::contents(stored.metadata.labels.as_ref());
     for name in exposed(stored) {
@@ -149,7 +149,7 @@ impl Mutator<Profile> for ProfileMutator {
             &known,
             Uuid::random,
         )?;
-        // No labels and an empty set of labels are the same; the difference is not worth a patch.
+        // No labels and empty labels are equivalent; the difference is not worth a patch.
         object.metadata.labels = if made.is_empty() && present.is_none() {
             None
         } else {
@@ -159,12 +159,12 @@ impl Mutator<Profile> for ProfileMutator {
     }
 }
 
-/// Decides about profiles.
+/// Validates profiles.
 #[derive(Debug)]
 pub struct ProfileValidator(pub ProfileRules);
 
 impl ProfileValidator {
-    /// Returns `true` if the labels that are new belong to nobody else.
+    /// Checks that new labels do not belong to another profile.
     async fn check_labels(
         &self,
         ctx: &Context,
@@ -195,7 +195,7 @@ impl ProfileValidator {
         errors.into_verdict()
     }
 
-    /// The assignments that would be left without their profile.
+    /// The assignments that use the profile.
     async fn users(&self, ctx: &Context, metadata: &Metadata) -> Result<Vec<String>, Fault> {
         let (namespace, name) = (namespace_of(ctx, metadata), name_of(ctx, metadata));
         let all = self.0.lookup.assignments(Which::In(namespace)).await?;
@@ -223,7 +223,7 @@ impl Validator<Profile> for ProfileValidator {
     }
 
     async fn delete(&self, ctx: &Context, object: &Object<Profile>) -> Verdict {
-        /// The maximum number of named assignments.
+        /// The maximum number of assignments in a message.
         const SHOWN: usize = 3;
         if concern(ctx, KIND)? == Concern::Subresource || self.0.deletion == ProfileDeletion::Allow
         {
@@ -231,7 +231,7 @@ impl Validator<Profile> for ProfileValidator {
         }
         let users = match self.users(ctx, &object.metadata).await {
             Ok(users) => users,
-            // A warning that cannot be given is no reason to keep the profile.
+            // A failed lookup for a warning does not block the deletion.
             Err(fault) if self.0.deletion == ProfileDeletion::Warn => {
                 tracing::warn!(
                     uid = ctx.uid(),

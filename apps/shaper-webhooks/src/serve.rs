@@ -1,4 +1,4 @@
-//! From a configuration to a server that runs, and to its end.
+//! Starts the servers of a configuration, and runs them until shutdown.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::lookup::{Live, LookupError, Scope};
 use crate::profile::ProfileRules;
 use crate::webhooks::webhooks;
 
-/// Why the server does not run.
+/// A startup error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// There is no client of the API to be had.
+    /// The API client cannot be created.
     #[error("cannot reach the Kubernetes API")]
     Lookup(#[from] LookupError),
     /// The server cannot start.
@@ -24,11 +24,11 @@ pub enum ServeError {
     Start(#[from] StartError),
 }
 
-/// Starts the servers. The API need not answer yet: until it does, the server is not ready.
+/// Starts the servers. The API server may still be unreachable: the readiness probe fails until it responds.
 ///
 /// # Errors
 ///
-/// There is no way to the API, or no port.
+/// Fails if the API client cannot be created, or a port is in use.
 pub async fn start(config: &Config) -> Result<Running, ServeError> {
     let scope = match config.lookup_scope {
         LookupScope::Cluster => Scope::Cluster,
@@ -57,7 +57,7 @@ pub async fn start(config: &Config) -> Result<Running, ServeError> {
 fn server(config: &Config, rules: &ProfileRules) -> Server {
     let options = &config.webhook_server;
     let host = config.host();
-    // The others listen at every address of the same family: kubelets and Prometheus come from outside.
+    // The other servers listen on all addresses of the same family: kubelets and Prometheus connect from other hosts.
     let all = match host {
         IpAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
         IpAddr::V6(_) => IpAddr::from([0_u16; 8]),
@@ -101,7 +101,7 @@ fn client_auth(config: &Config) -> ClientAuth {
     auth
 }
 
-/// An error with everything that caused it, in one line.
+/// Formats an error with its causes in one line.
 #[must_use]
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());

@@ -1,14 +1,14 @@
 //! Static checks of iPXE templates.
 //!
-//! The data plane runs it as a Go template over a map from content names to texts. Findings are
-//! warnings, never denials: the template language is the data plane's to judge.
+//! The data plane executes it as a Go template over a map from content names to strings. Findings are warnings, never
+//! denials: the data plane defines the template language.
 
 use std::collections::BTreeSet;
 
-/// Words after which the dot is something else, so that names say nothing any more.
+/// Actions that rebind the dot, so that names below them cannot be resolved.
 const SCOPES: [&str; 5] = ["range", "with", "define", "block", "template"];
 
-/// Remarks about a template over contents with these names.
+/// Warnings about a template, given the names of its contents.
 #[must_use]
 pub fn remarks(template: &str, names: &[&str]) -> Vec<String> {
     let mut remarks = BTreeSet::new();
@@ -33,7 +33,7 @@ pub fn remarks(template: &str, names: &[&str]) -> Vec<String> {
                 "`.{before}-` does not parse, names with `-` are reached as {{{{ index . \"name\" }}}}"
             ));
         } else if has_scopes || names.contains(&first) {
-            // It is there, or nobody can tell.
+            // It exists, or cannot be determined.
         } else if let (".AdditionalContent", Some(name)) = (format!(".{first}").as_str(), more) {
             remarks.insert(format!(
                 "`.AdditionalContent.{name}` fails when it is run, contents are at the top: {{{{ .{name} }}}}"
@@ -45,18 +45,18 @@ pub fn remarks(template: &str, names: &[&str]) -> Vec<String> {
     remarks.into_iter().collect()
 }
 
-/// The inside of `{{ … }}`.
+/// The content of `{{ … }}`.
 struct Action<'t> {
-    /// Chains such as `a.b` of `.a.b`, of the dot or of `$`.
+    /// Field chains such as `a.b` of `.a.b`, relative to the dot or `$`.
     fields: Vec<&'t str>,
-    /// Words, such as `range`.
+    /// Keywords and functions, such as `range`.
     words: Vec<&'t str>,
     /// The text after the action.
     rest: &'t str,
 }
 
 impl<'t> Action<'t> {
-    /// Reads up to the closing braces; nothing when there are none.
+    /// Parses up to the closing braces; `None` if there are none.
     fn read(text: &'t str) -> Option<Self> {
         let comment = text.strip_prefix("- ").unwrap_or(text).trim_start();
         if let Some(comment) = comment.strip_prefix("/*") {
@@ -70,7 +70,7 @@ impl<'t> Action<'t> {
         }
         let (mut fields, mut words) = (Vec::new(), Vec::new());
         let mut rest = text;
-        // What a dot right here would be a member of.
+        // The value that a dot at this position would select a field of.
         let mut follows_value = false;
         loop {
             let next = rest.chars().next()?;
@@ -92,7 +92,7 @@ impl<'t> Action<'t> {
                     follows_value = false;
                 }
                 '.' if !follows_value && after.starts_with(starts_name) => {
-                    // One hyphen is read along, to tell of it.
+                    // A hyphen is included, in order to warn about it.
                     let is_end = |c: char| !(is_name(c) || c == '.' || c == '-');
                     let length = after.find(is_end).unwrap_or(after.len());
                     let (chain, behind) = after.split_at(length);

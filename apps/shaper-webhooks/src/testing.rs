@@ -1,4 +1,4 @@
-//! Asks the webhooks as an API server does, without a server between.
+//! Calls the webhooks as an API server does, in process.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::webhooks::webhooks;
 /// The user who may choose UUIDs.
 pub(crate) const CONTROLLER: &str = "system:serviceaccount:shaper-system:shaper-controller";
 
-/// A review about an object.
+/// A review of an object.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     review: Value,
     deletion: ProfileDeletion,
 }
 
-/// The answer of a webhook.
+/// The response of a webhook.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: u16,
@@ -92,7 +92,7 @@ impl Ask {
         self
     }
 
-    /// Asks the webhook at a path.
+    /// Calls the webhook at a path.
     pub(crate) async fn at(&self, path: &str, lookup: Fake) -> Said {
         let rules = ProfileRules {
             lookup: Arc::new(lookup),
@@ -121,7 +121,7 @@ impl Said {
         self
     }
 
-    /// It says no, and how.
+    /// Asserts a denial with this code and message.
     pub(crate) fn denied(self, code: u16, message: &str) -> Self {
         assert_eq!(self.response["allowed"], json!(false), "{self:?}");
         assert_eq!(self.response["status"]["message"], json!(message));

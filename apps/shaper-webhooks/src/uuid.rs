@@ -1,7 +1,7 @@
-//! UUIDs, read in the forms that machines and people write them.
+//! UUIDs, parsed in all common notations.
 //!
-//! UPSTREAM: github.com/google/uuid uuid.go. Its `Parse` takes any character for a brace; here
-//! braces are braces, as in its `Validate`.
+//! UPSTREAM: github.com/google/uuid uuid.go. Its `Parse` accepts any characters as braces; here
+//! only braces are accepted, as in its `Validate`.
 
 use std::fmt;
 
@@ -11,30 +11,30 @@ use lockgate_go::quote::quote_bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid([u8; 16]);
 
-/// Why a text is not a UUID.
+/// A UUID parse error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UuidError {
-    /// No form has this length.
+    /// The length matches no notation.
     #[error("invalid UUID length: {0}")]
     Length(usize),
-    /// A character stands where it may not.
+    /// An unexpected character.
     #[error("invalid UUID format")]
     Format,
     /// The first or last character should be a brace.
     #[error("invalid UUID: invalid bracketed UUID format")]
     Braces,
-    /// It is as long as a URN and is none.
+    /// The length of a URN, without its prefix.
     #[error("invalid UUID: invalid urn prefix: {0}")]
     Urn(String),
 }
 
 impl Uuid {
-    /// Reads `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, the same with `urn:uuid:` before it or in braces,
-    /// or 32 digits without hyphens, in any case.
+    /// Parses `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, the same with the prefix `urn:uuid:` or in braces, or 32 digits
+    /// without hyphens, in any case.
     ///
     /// # Errors
     ///
-    /// It is none of these.
+    /// Fails for any other notation.
     pub fn parse(text: &str) -> Result<Self, UuidError> {
         const PREFIX: &[u8] = b"urn:uuid:";
         match text.as_bytes() {
@@ -78,11 +78,11 @@ impl Uuid {
         Ok(Self(bytes))
     }
 
-    /// Makes a random one (version 4).
+    /// Generates a random UUID (version 4).
     ///
     /// # Errors
     ///
-    /// The system has no randomness.
+    /// Fails if the system has no entropy source.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;

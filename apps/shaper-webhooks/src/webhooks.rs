@@ -1,4 +1,4 @@
-//! The four webhooks, each at a short path and at the path that kubebuilder would choose.
+//! The four webhooks, each at a short path and at kubebuilder's default path.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::assignment::{AssignmentMutator, AssignmentValidator};
 use crate::lookup::Lookup;
 use crate::profile::{ProfileMutator, ProfileRules, ProfileValidator};
 
-/// All webhooks, with what they ask about other objects.
+/// All webhooks, with the lookup of other objects.
 #[must_use]
 pub fn webhooks(rules: &ProfileRules) -> Webhooks {
     let lookup: Arc<dyn Lookup> = Arc::clone(&rules.lookup);

@@ -1,4 +1,4 @@
-//! A client with one TLS connection, which is kept.
+//! A client with one persistent TLS connection.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The token with which one may do everything, on both sides.
+/// The admin token of both sides.
 pub const TOKEN: &str = "bench-admin-token";
 
 /// One connection to a server on this machine.
@@ -39,7 +39,7 @@ impl Client {
         })
     }
 
-    /// Sends a request and reads the answer to its end.
+    /// Sends a request and reads the entire response.
     pub async fn send(
         &mut self,
         method: Method,
@@ -49,7 +49,7 @@ impl Client {
         self.send_with(method, path, body, &[]).await
     }
 
-    /// Sends a request with headers of its own and reads the answer to its end.
+    /// Sends a request with additional headers and reads the entire response.
     pub async fn send_with(
         &mut self,
         method: Method,
@@ -63,7 +63,7 @@ impl Client {
                 .headers_mut()
                 .insert(name, HeaderValue::from_static(value));
         }
-        // Servers close connections that were idle for long: kube-apiserver after 90 seconds.
+        // Servers close idle connections: kube-apiserver after 90 seconds.
         if self.sender.is_closed() {
             self.sender = dial(self.port).await?;
         }
@@ -111,7 +111,7 @@ async fn dial(port: u16) -> Result<SendRequest<Full<Bytes>>> {
     Ok(sender)
 }
 
-/// Shakes hands with a server, whoever it is.
+/// Completes the TLS handshake, with any server certificate.
 pub async fn shake(socket: TcpStream) -> Result<TlsStream<TcpStream>> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     let config = CONFIG.get_or_init(|| {
@@ -131,14 +131,14 @@ pub async fn shake(socket: TcpStream) -> Result<TlsStream<TcpStream>> {
 #[derive(Debug)]
 pub struct Events {
     body: hyper::body::Incoming,
-    /// Ends of lines that came and were not asked for yet.
+    /// The number of received events that were not returned yet.
     lines: usize,
-    /// The connection lasts as long as what is read from it.
+    /// Keeps the connection open while events are read.
     _client: Client,
 }
 
 impl Client {
-    /// Starts to watch.
+    /// Starts a watch.
     pub async fn watch(mut self, path: &str) -> Result<Events> {
         let request = self.request(Method::GET, path, Bytes::new())?;
         self.sender.ready().await?;
@@ -155,7 +155,7 @@ impl Client {
 }
 
 impl Events {
-    /// Waits for the next one.
+    /// Waits for the next event.
     pub async fn next(&mut self) -> Result<()> {
         while self.lines == 0 {
             let frame = self.body.frame().await.context("the watch ended")??;
@@ -177,7 +177,7 @@ pub async fn is_ready(port: u16) -> bool {
     matches!(answer.await, Ok((StatusCode::OK, _)))
 }
 
-/// Trusts every server: each side makes its own certificates, and only time is measured here.
+/// Accepts every server certificate: each side generates its own, and only time is measured here.
 #[derive(Debug)]
 struct AnyCertificate;
 

@@ -17,15 +17,15 @@ use crate::side::{Running, Side};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const CREATE: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";
-/// Connections that send creates, unless they are what grows.
+/// The number of connections that create objects, unless that is the variable.
 const CONNECTIONS: usize = 16;
 /// The time before a load is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// The time in which a server notices what is registered.
+/// The time for a server to observe new configurations.
 const NOTICE: Duration = Duration::from_secs(10);
-/// Webhooks of a configuration.
+/// The number of webhooks per configuration.
 const WEBHOOKS: usize = 100;
-/// Match conditions of a webhook, which may have 64.
+/// The number of match conditions per webhook, which may have 64.
 const CONDITIONS: usize = 50;
 
 const OTHERS: [usize; 5] = [0, 10, 100, 1_000, 10_000];
@@ -40,14 +40,14 @@ pub struct Figures {
     curves: Vec<Curve>,
 }
 
-/// The CPU time of a create, in microseconds, for each number of something.
+/// The CPU time of a create, in microseconds, by the value of one variable.
 #[derive(Debug, Serialize)]
 struct Curve {
     name: &'static str,
     points: Vec<(usize, f64)>,
 }
 
-/// The curves of the sides as tables in Markdown: microseconds, and how much that is of the first.
+/// The curves of the sides as Markdown tables: microseconds, and the ratio to the first value.
 pub fn tables(sides: &[Figures]) -> String {
     let Some(first) = sides.first() else {
         return String::new();
@@ -135,7 +135,7 @@ pub async fn measure(side: &impl Side, seconds: u64) -> Result<Figures> {
     let mut conditions = Vec::new();
     let mut made = 0;
     for number in MATCH_CONDITIONS {
-        // One configuration after the other, of which only the last is there.
+        // Each configuration replaces the previous one.
         if made > 0 {
             let path = format!("{GROUP}/validatingwebhookconfigurations/conditions-{made}");
             Client::connect(running.port)
@@ -187,7 +187,7 @@ pub async fn measure(side: &impl Side, seconds: u64) -> Result<Figures> {
     })
 }
 
-/// A ConfigMap of about so many bytes.
+/// A ConfigMap of about this many bytes.
 fn body(size: usize) -> Bytes {
     let line = "a line of an application's settings\n";
     let text = line.repeat(size.div_ceil(line.len()));
@@ -199,7 +199,7 @@ fn body(size: usize) -> Bytes {
     .into()
 }
 
-/// A configuration with webhooks about resources that nobody creates.
+/// A configuration with webhooks for resources that are never created.
 fn other_webhooks(start: usize, end: usize) -> Value {
     let webhooks = (start..end).map(|number| webhook(number, &format!("things{number}"), &[]));
     json!({"metadata": {"name": format!("others-{start}")}, "webhooks": webhooks.collect::<Vec<_>>()})
@@ -214,8 +214,8 @@ fn webhook(number: usize, resource: &str, conditions: &[Value]) -> Value {
     })
 }
 
-/// A configuration with so many match conditions, of which the last of each webhook is false: all are evaluated and
-/// nobody is called.
+/// A configuration with this many match conditions, of which the last of each webhook is false: all are evaluated and
+/// no webhook is called.
 fn conditioned(count: usize) -> Value {
     let webhooks = (0..count).step_by(CONDITIONS).map(|start| {
         let end = count.min(start + CONDITIONS);
@@ -245,7 +245,7 @@ fn other_policy(number: usize) -> Value {
     })
 }
 
-/// Creates objects and waits until a server notices.
+/// Creates objects and waits until they are in effect.
 async fn make(port: u16, plural: &str, objects: Vec<Value>) -> Result<()> {
     if objects.is_empty() {
         return Ok(());

@@ -1,7 +1,7 @@
-//! An honest client beside a crowd of hostile ones: how long it waits, and how much memory the server takes.
+//! An honest client beside many hostile ones: its latency, and the server's memory.
 //!
-//! The honest client has a thread of its own, and the threads of the crowd yield to it and to the server: in
-//! life hostile clients bring machines of their own, and what is measured is the wait for the server.
+//! The honest client runs on a separate thread, and the threads of the hostile clients yield to it and to the server:
+//! in practice hostile clients run on other machines, and what is measured is the latency of the server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -27,7 +27,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const CUSTOM: &str = "/apis/example.com/v1/namespaces/default/widgets";
 /// The pause of a hostile client between rounds.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The time it holds its resources.
+/// The time for which a hostile client holds its resources.
 const HOLD: Duration = Duration::from_secs(20);
 
 /// The kinds of hostile clients.
@@ -68,11 +68,11 @@ struct Honest {
     p99_micros_by_request: [u128; 4],
 }
 
-/// The requests of the honest client, in turn.
+/// The requests of the honest client, in rotation.
 const REQUESTS: [&str; 4] = ["/livez", "create", "read", "delete"];
 
 impl Report {
-    /// The figures as a table in Markdown.
+    /// The figures as a Markdown table.
     pub fn table(&self) -> String {
         let Self { quiet, beside, .. } = self;
         let ms = |micros: u128| micros as f64 / 1000.0;
@@ -119,7 +119,7 @@ impl Report {
     }
 }
 
-/// Measures Lockgate with so many hostile clients; of these kinds, by number, unless there are none.
+/// Measures Lockgate with this many hostile clients; only of the given kinds, by number, unless the list is empty.
 pub async fn measure(
     binary: &Path,
     clients: usize,
@@ -157,7 +157,7 @@ pub async fn measure(
             }
         });
     }
-    // Until all have come.
+    // Until all have connected.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let measuring = honest(running.port, Duration::from_secs(seconds));
     let (beside, most_bytes) = tokio::join!(measuring, most_memory(&running, seconds));
@@ -179,8 +179,8 @@ pub async fn measure(
     Ok(report)
 }
 
-/// Lets the calling thread run where no other wants to: one that is only nice keeps a processor until the next
-/// tick of the clock, which is longer than what is measured here. Without `chrt` it is nice.
+/// Schedules the calling thread only when no other thread is runnable: a thread that is merely nice keeps a CPU until
+/// the next scheduler tick, which is longer than the measured latencies. Falls back to nice without `chrt`.
 fn run_when_idle() {
     let _ = rustix::process::setpriority_process(None, 19);
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
@@ -199,7 +199,7 @@ async fn most_memory(running: &Running, seconds: u64) -> Result<u64> {
     Ok(most)
 }
 
-/// Stores what the hostile clients ask for, and lets them.
+/// Creates the objects and permissions that the hostile clients need.
 async fn prepare(port: u16) -> Result<()> {
     let mut admin = Client::connect(port).await?;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
@@ -273,9 +273,9 @@ impl Bodies {
     }
 }
 
-/// One turn of a hostile client.
+/// One round of a hostile client.
 async fn hostile(kind: usize, number: usize, port: u16, bodies: &Bodies) -> Result<()> {
-    // A few hundred addresses, none of which is the honest one's.
+    // A few hundred source addresses, none of which is the honest client's.
     let from = Ipv4Addr::new(
         127,
         0,
@@ -345,14 +345,14 @@ async fn connect(port: u16, from: Ipv4Addr) -> Result<TlsStream<TcpStream>> {
     client::shake(socket).await
 }
 
-/// Holds on until the server ends it, or long enough.
+/// Keeps the connection until the server closes it, or the hold time is over.
 async fn hold(stream: &mut TlsStream<TcpStream>) {
     let mut rest = [0; 1024];
     let ended = async { while stream.read(&mut rest).await.is_ok_and(|read| read > 0) {} };
     let _ = tokio::time::timeout(HOLD, ended).await;
 }
 
-/// Reads the first line of an answer.
+/// Reads the first line of a response.
 async fn answered(stream: &mut TlsStream<TcpStream>) -> Result<()> {
     stream.flush().await?;
     let mut line = [0; 12];
@@ -360,7 +360,7 @@ async fn answered(stream: &mut TlsStream<TcpStream>) -> Result<()> {
     Ok(())
 }
 
-/// Sends requests one after the other for a while, from a thread of its own.
+/// Sends requests in sequence for a duration, from a separate thread.
 async fn honest(port: u16, time: Duration) -> Result<Honest> {
     let (send, receive) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
@@ -419,7 +419,7 @@ async fn requests(port: u16, time: Duration) -> Result<Honest> {
     })
 }
 
-/// The time within which so many of a thousand were answered.
+/// The latency percentile, per mille.
 fn part_of(sorted: &[Duration], per_mille: usize) -> u128 {
     let found = sorted.get(sorted.len() * per_mille / 1000);
     found.map_or(0, Duration::as_micros)

@@ -1,4 +1,4 @@
-//! Creating ConfigMaps as fast as the server lets us.
+//! Creates ConfigMaps at the maximum rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,7 +53,7 @@ impl Scenario {
 #[derive(Debug)]
 pub struct Load {
     pub creates_per_second: f64,
-    /// Of all processes of the side, per create.
+    /// The CPU time of all processes of the side, per create.
     pub cpu_microseconds: f64,
 }
 
@@ -108,7 +108,7 @@ pub async fn run(
     Ok(load)
 }
 
-/// Waits until exactly so many webhooks are asked.
+/// Waits until exactly this many webhooks are called.
 async fn notice(
     client: &mut Client,
     webhooks: &Webhooks,
@@ -170,7 +170,7 @@ async fn measure(
     if creates == 0 {
         bail!("nothing was created");
     }
-    // Those under way at both ends are counted on one side only.
+    // Creates in progress at either end are counted on one side only.
     let expected = creates * scenario.hooks() as u64;
     let under_way = (connections * scenario.hooks()) as u64;
     if calls.abs_diff(expected) > under_way {
@@ -182,7 +182,7 @@ async fn measure(
     })
 }
 
-/// One connection: a create is sent when the one before it is answered.
+/// One connection: each create is sent after the previous response.
 pub async fn create(
     mut client: Client,
     path: String,
@@ -201,7 +201,7 @@ pub async fn create(
     Ok(())
 }
 
-/// A small ConfigMap, as applications have them.
+/// A small ConfigMap, as common in applications.
 pub fn config_map(name: &str) -> Bytes {
     let text = format!(
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","labels":{{"app.kubernetes.io/name":"shop","app.kubernetes.io/component":"web"}},"annotations":{{"example.com/owner":"team-shop"}}}},"data":{{"LOG_LEVEL":"info","application.yaml":"server:\n  port: 8080\n  timeout: 30s\n","FEATURES":"checkout,search"}}}}"#

@@ -1,9 +1,9 @@
-//! Measures Lockgate's API server and, when its binaries are named, kube-apiserver with etcd: the time to
-//! start, the memory when idle, and the CPU time of creating ConfigMaps with no, one, two and ten webhooks,
-//! of reading, patching and watching them.
+//! Measures Lockgate's API server and, if its binaries are given, kube-apiserver with etcd: the startup time, the idle
+//! memory, and the CPU time of creating ConfigMaps with no, one, two and ten webhooks, and of reading, patching and
+//! watching them.
 //!
-//! The sides never run at the same time. The load and the webhooks are made by this process, so that the
-//! CPU time of a server is its own, and are the same for both.
+//! The sides never run at the same time. The load and the webhooks run in this process, so that they are not part of a
+//! server's CPU time, and are the same for both.
 
 mod client;
 mod curves;
@@ -108,7 +108,7 @@ enum Output {
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    // The servers are stopped by leaving this function, also when a person has seen enough.
+    // Returning from this function stops the servers, also on an interrupt.
     if let Some(folder) = &args.storage {
         let report = tokio::select! {
             report = storage::measure(&args.lockgate, folder, args.seconds(), args.growth) => report?,
@@ -226,7 +226,7 @@ async fn measure_all(args: &Args) -> Result<Report> {
     let other_build = args.before.as_deref().map(Lockgate::new);
     let load_before = process::load_average();
     let mut rounds = Rounds::default();
-    // The sides take turns, so that what the machine does besides meets both.
+    // The sides alternate, so that other load on the machine affects both.
     for round in 1..=args.rounds.max(1) {
         eprintln!("round {round} of {}", args.rounds.max(1));
         rounds
@@ -255,12 +255,12 @@ async fn measure_all(args: &Args) -> Result<Report> {
     Ok(Report::new(conditions, rounds))
 }
 
-/// One round of one side.
+/// Measures one side in one round.
 async fn measure(side: &impl Side, webhooks: &Webhooks, args: &Args) -> Result<Vec<Figure>> {
     let running = side.start().await?;
     let start = running.took.as_secs_f64() * 1000.0;
     eprintln!("  {}: started in {start:.1} ms", side.version().await?);
-    // Long enough for what a server still does after it said it was ready.
+    // Until background work after readiness is complete.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let idle = running.resident_bytes()? as f64 / 1e6;
     let mut figures = vec![
@@ -287,7 +287,7 @@ async fn measure(side: &impl Side, webhooks: &Webhooks, args: &Args) -> Result<V
     }
     figures.extend(rates);
     running.stop().await;
-    // Reads begin with a server that has seen nothing else.
+    // Reads use a server without previous load.
     let running = side.start().await?;
     figures.extend(reads::run(&running, duration).await?);
     running.stop().await;

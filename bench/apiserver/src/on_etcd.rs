@@ -1,6 +1,6 @@
-//! Lockgate and kube-apiserver on an etcd each: latencies of creates, and what many objects and watchers cost.
+//! Lockgate and kube-apiserver, each on its own etcd: create latencies, and the cost of many objects and watchers.
 //!
-//! The CPU time and the memory are those of the API server alone; etcd is the same on both sides.
+//! CPU time and memory are those of the API server alone; etcd is the same on both sides.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,11 +15,11 @@ use crate::client::Client;
 use crate::load;
 use crate::side::{Running, Side};
 
-/// Connections that create, each one object after the other.
+/// The numbers of connections that create objects sequentially.
 const CONNECTIONS: [usize; 2] = [16, 256];
-/// Connections that fill the store.
+/// The number of connections that fill the store.
 const FILLING: usize = 64;
-/// Changes that each watcher is sent.
+/// The number of events per watcher.
 const CHANGES: usize = 20;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -43,11 +43,11 @@ struct Creates {
     connections: usize,
     per_second: f64,
     cpu_microseconds: f64,
-    /// The median, the 95th and the 99th of a hundred.
+    /// The median, the 95th and the 99th percentile.
     milliseconds: [f64; 3],
 }
 
-/// Measures a side with so many objects and watchers.
+/// Measures a side with this many objects and watchers.
 pub async fn measure(
     side: &impl Side,
     objects: u64,
@@ -165,7 +165,7 @@ async fn fill(running: &Running, made: u64, objects: u64) -> Result<()> {
     Ok(())
 }
 
-/// The memory with watchers, and the CPU time of an event for one of them.
+/// The memory with watchers, and the CPU time per event and watcher.
 async fn watch(running: &Running, watchers: usize) -> Result<(f64, f64)> {
     let mut client = Client::connect(running.port).await?;
     let (_, list) = client
@@ -199,7 +199,7 @@ async fn watch(running: &Running, watchers: usize) -> Result<(f64, f64)> {
     Ok((megabytes, cpu.as_secs_f64() * 1e6 / events))
 }
 
-/// The sides beside each other.
+/// The sides as columns of a table.
 pub fn table(sides: &[Figures]) -> String {
     let mut text = String::from("| What |");
     for side in sides {

@@ -15,7 +15,7 @@ use crate::side::{Running, Side};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";
-/// Connections that create policies and bindings.
+/// The number of connections that create policies and bindings.
 const CONNECTIONS: usize = 16;
 /// The steady load, in requests per second.
 const RATE: u32 = 200;
@@ -58,7 +58,7 @@ pub struct Figures {
     micros_one_of_many: f64,
 }
 
-/// The figures of the sides as a table in Markdown.
+/// The figures of the sides as a Markdown table.
 pub fn table(sides: &[Figures]) -> String {
     let Some(first) = sides.first() else {
         return String::new();
@@ -115,7 +115,7 @@ pub async fn measure(side: &impl Side, size: Size) -> Result<Figures> {
     .await?;
     let mut client = Client::connect(running.port).await?;
     in_force(&mut client).await?;
-    // All of them are known to a server at about the same time.
+    // Until the server has observed all of them.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let [wide] = medians(std::array::from_mut(&mut client), 20).await?;
     running.stop().await;
@@ -138,7 +138,7 @@ pub async fn measure(side: &impl Side, size: Size) -> Result<Figures> {
     running.stop().await;
     eprintln!("    at {RATE} requests/s: {without:.3} cores, with 5 policies {with:.3}");
 
-    // Both servers at once, asked in turn: what the machine does besides meets both alike.
+    // Both servers run, and requests alternate: other load on the machine affects both.
     let alone = side.start().await?;
     let among = side.start().await?;
     for running in [&alone, &among] {
@@ -183,7 +183,7 @@ pub async fn measure(side: &impl Side, size: Size) -> Result<Figures> {
     })
 }
 
-/// The memory that policies and bindings take, in megabytes: that of the server alone, without its store where it has one.
+/// The memory of policies and bindings, in megabytes: that of the server alone, without etcd.
 async fn memory(running: &Running, size: Size) -> Result<f64> {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = running.server_bytes()?;
@@ -209,7 +209,7 @@ async fn memory(running: &Running, size: Size) -> Result<f64> {
     Ok(running.server_bytes()?.saturating_sub(before) as f64 / 1e6)
 }
 
-/// A policy that denies ConfigMaps named `denied`, besides doing what policies usually do.
+/// A policy that denies ConfigMaps named `denied`, with other typical expressions.
 fn policy(name: &str, plural: &str) -> Value {
     json!({
         "metadata": {"name": name},
@@ -236,7 +236,7 @@ fn binding(name: &str, policy: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"policyName": policy, "validationActions": ["Deny"]}})
 }
 
-/// Creates so many policies or bindings.
+/// Creates this many policies or bindings.
 async fn make(port: u16, what: &str, count: usize, object: impl Fn(usize) -> Value) -> Result<()> {
     let path = format!("{GROUP}/validatingadmission{what}");
     create_all(port, &path, (0..count).map(object)).await
@@ -276,7 +276,7 @@ fn config_map(name: &str) -> Bytes {
         .into()
 }
 
-/// Waits until a policy denies what it is to deny.
+/// Waits until a policy is enforced.
 async fn in_force(client: &mut Client) -> Result<()> {
     let started = Instant::now();
     while started.elapsed() < IN_FORCE {
@@ -291,7 +291,7 @@ async fn in_force(client: &mut Client) -> Result<()> {
     bail!("the policy is not in force")
 }
 
-/// The median time of a request to each of some servers that are asked in turn, in microseconds.
+/// The median latency of requests that alternate between servers, in microseconds.
 async fn medians<const SERVERS: usize>(
     clients: &mut [Client; SERVERS],
     count: usize,

@@ -1,4 +1,4 @@
-//! Ending a process, and what the kernel tells about it.
+//! Stops processes, and reads their statistics from the kernel.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::process::{Child, Command};
 
-/// The kernel counts CPU time for user space in hundredths of a second on every platform with `/proc`.
+/// The kernel reports CPU time to user space in hundredths of a second on every platform with `/proc`.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The time for a process to exit before it is killed.
 const END: Duration = Duration::from_secs(10);
 
-/// Ends a process with SIGTERM, so that an instrumented server writes its profile, and kills one that does not end.
+/// Stops a process with SIGTERM, so that an instrumented server writes its profile, and kills it after a timeout.
 pub async fn end(process: &mut Child) -> Result<()> {
     if let Some(pid) = process.id() {
         Command::new("kill").arg(pid.to_string()).status().await?;
@@ -23,10 +23,10 @@ pub async fn end(process: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// The CPU time a process used, all its threads together.
+/// The CPU time of a process with all its threads.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name in brackets may contain anything; what follows it is fixed.
+    // The name in parentheses may contain any character; the fields after it are fixed.
     let (_, rest) = text.rsplit_once(')').context("an unusual /proc/PID/stat")?;
     let field = |index: usize| -> Result<u32> {
         let text = rest.split_whitespace().nth(index);
@@ -35,7 +35,7 @@ pub fn cpu_time(pid: u32) -> Result<Duration> {
     Ok(TICK * (field(11)? + field(12)?))
 }
 
-/// The memory a process holds.
+/// The resident memory of a process.
 pub fn resident_bytes(pid: u32) -> Result<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -50,7 +50,7 @@ pub fn load_average() -> String {
     text.split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// A port nobody listens on.
+/// An unused port.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

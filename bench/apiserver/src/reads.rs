@@ -1,4 +1,4 @@
-//! Reading, patching and watching ten thousand ConfigMaps.
+//! Reads, patches and watches of ten thousand ConfigMaps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,9 +16,9 @@ use crate::side::Running;
 
 const OBJECTS: usize = 10_000;
 const NAMESPACE: &str = "reads";
-/// Connections that fill the namespace and send the small requests.
+/// The number of connections that fill the namespace and send the small requests.
 const CONNECTIONS: usize = 8;
-/// The most watchers that are told of one change.
+/// The numbers of watchers of one change.
 const WATCHERS: [usize; 2] = [100, 500];
 const CHANGES: usize = 20;
 
@@ -26,7 +26,7 @@ const CHANGES: usize = 20;
 struct Request {
     name: &'static str,
     method: Method,
-    /// Below the collection.
+    /// The path below the collection.
     path: &'static str,
     headers: &'static [(hyper::header::HeaderName, &'static str)],
     body: &'static str,
@@ -61,7 +61,7 @@ fn requests() -> [Request; 6] {
     ]
 }
 
-/// Measures all of it on a server that runs.
+/// Measures all requests on a running server.
 pub async fn run(running: &Running, duration: Duration) -> Result<Vec<Figure>> {
     let collection = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
     fill(running, &collection).await?;
@@ -107,7 +107,7 @@ async fn fill(running: &Running, collection: &str) -> Result<()> {
     Ok(())
 }
 
-/// A ConfigMap of about 0.6 KB as it is stored.
+/// A ConfigMap with a stored size of about 0.6 KB.
 fn config_map(number: usize) -> Bytes {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -172,7 +172,7 @@ async fn cost(
     Ok(cpu.as_secs_f64() / answered as f64)
 }
 
-/// The CPU seconds of telling one watcher of one change.
+/// The CPU seconds of delivering one event to one watcher.
 async fn deliver(running: &Running, collection: &str, watchers: usize) -> Result<f64> {
     let mut client = Client::connect(running.port).await?;
     let (_, list) = client

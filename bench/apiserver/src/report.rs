@@ -1,4 +1,4 @@
-//! The figures, as a table for people, as JSON, and in `docs/performance.md`.
+//! The figures, as a human-readable table, as JSON, and in `docs/performance.md`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-/// The marker of the table in a page.
+/// The start marker of the table in a page.
 const BEGIN: &str = "<!-- bench/apiserver/run.sh writes from here -->";
 const END: &str = "<!-- to here -->";
 
@@ -20,7 +20,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure of which less is better.
+    /// A figure where lower is better.
     pub fn cost(name: impl Into<String>, value: f64) -> Self {
         Self {
             name: name.into(),
@@ -29,7 +29,7 @@ impl Figure {
         }
     }
 
-    /// A figure of which more is better.
+    /// A figure where higher is better.
     pub fn rate(name: impl Into<String>, value: f64) -> Self {
         Self {
             more_is_better: true,
@@ -42,12 +42,12 @@ impl Figure {
 #[derive(Debug, Default)]
 pub struct Rounds {
     pub lockgate: Vec<Vec<Figure>>,
-    /// The other build of Lockgate, if there is one.
+    /// The other build of Lockgate, if any.
     pub before: Vec<Vec<Figure>>,
     pub pair: Vec<Vec<Figure>>,
 }
 
-/// One line: a figure in all rounds of all sides.
+/// One row: a figure in all rounds of all sides.
 #[derive(Debug, Serialize)]
 struct Line {
     name: String,
@@ -55,7 +55,7 @@ struct Line {
     lockgate: Vec<f64>,
     before: Vec<f64>,
     pair: Vec<f64>,
-    /// The part of what it was before, by medians.
+    /// The ratio to the other build, by medians.
     of_before: Option<f64>,
     /// The ratio to the reference servers, by medians; above 1 is better.
     ratio: Option<f64>,
@@ -71,7 +71,7 @@ pub struct Report {
     lockgate: String,
     before: Option<String>,
     pair: Option<String>,
-    /// When it began and when it ended: how busy the machine was with everything.
+    /// The load average at the start and at the end.
     load_average: [String; 2],
     lines: Vec<Line>,
 }
@@ -93,7 +93,7 @@ fn median(values: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// The median, and the range where there were several rounds.
+/// The median, and the range if there were several rounds.
 fn shown(values: &[f64]) -> String {
     let Some(median) = median(values) else {
         return String::from("-");
@@ -111,7 +111,7 @@ fn shown(values: &[f64]) -> String {
 }
 
 impl Report {
-    /// Puts the rounds of all sides together.
+    /// Combines the rounds of all sides.
     pub fn new(conditions: Conditions, rounds: Rounds) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut lines: Vec<Line> = Vec::new();
@@ -181,7 +181,7 @@ impl Report {
         )
     }
 
-    /// The head of the table and its rows. The build before has columns only if it was measured.
+    /// The header and rows of the table. The other build has columns only if it was measured.
     fn rows(&self) -> impl Iterator<Item = Vec<String>> {
         let has_before = self.before.is_some();
         let mut head = vec!["What", "Lockgate"];
@@ -206,7 +206,7 @@ impl Report {
         std::iter::once(head).chain(rows)
     }
 
-    /// The table for people.
+    /// The human-readable table.
     pub fn table(&self) -> String {
         let mut text = String::new();
         for row in self.rows() {
@@ -222,7 +222,7 @@ impl Report {
         text + "\n" + &self.about() + "\n"
     }
 
-    /// Writes the table into a page, between its two markers.
+    /// Writes the table into a page, between its markers.
     pub fn write_into(&self, page: &Path) -> Result<()> {
         let text = std::fs::read_to_string(page)
             .with_context(|| format!("cannot read {}", page.display()))?;

@@ -1,4 +1,4 @@
-//! The two sides: how each is started, and what it consists of.
+//! The measured sides: how each is started, and its processes.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,26 +14,26 @@ use crate::process;
 /// The startup timeout on a busy machine.
 const START: Duration = Duration::from_secs(120);
 
-/// A server that can be measured.
+/// A measurable server.
 pub trait Side {
     /// The description in one line.
     async fn version(&self) -> Result<String>;
 
-    /// Starts it with nothing stored, and waits until it says it is ready.
+    /// Starts it with an empty store, and waits until it is ready.
     async fn start(&self) -> Result<Running>;
 }
 
-/// A side that runs.
+/// A running side.
 #[derive(Debug)]
 pub struct Running {
     pub port: u16,
-    /// The time from the start of the first process to the first answer that says ready.
+    /// The time from the start of the first process to readiness.
     pub took: Duration,
-    /// In the order they were started.
+    /// In start order.
     processes: Vec<Child>,
-    /// The program and the arguments of the server, which was started last.
+    /// The program and arguments of the server, the last process.
     server: (PathBuf, Vec<String>),
-    /// Removed with this value.
+    /// Removed on drop.
     _folder: TempDir,
 }
 
@@ -42,17 +42,17 @@ impl Running {
         self.processes.iter().filter_map(Child::id)
     }
 
-    /// The CPU time all processes used so far.
+    /// The CPU time of all processes so far.
     pub fn cpu_time(&self) -> Result<Duration> {
         self.pids().map(process::cpu_time).sum()
     }
 
-    /// The memory all processes hold.
+    /// The resident memory of all processes.
     pub fn resident_bytes(&self) -> Result<u64> {
         self.pids().map(process::resident_bytes).sum()
     }
 
-    /// The memory of the server alone, which was started last.
+    /// The memory of the server alone, the last process.
     pub fn server_bytes(&self) -> Result<u64> {
         let server = self.pids().last().context("no server")?;
         process::resident_bytes(server)
@@ -63,7 +63,7 @@ impl Running {
         process::cpu_time(self.pids().last().context("no server")?)
     }
 
-    /// Ends the server and starts it again with what is stored in etcd. Returns how long it takes to be ready.
+    /// Restarts the server on the data in etcd. Returns the time until it is ready.
     pub async fn restart(&mut self) -> Result<Duration> {
         if let Some(mut server) = self.processes.pop() {
             process::end(&mut server).await?;
@@ -82,10 +82,10 @@ impl Running {
         Ok(started.elapsed())
     }
 
-    /// Ends all processes, the last one first, and removes what they stored.
+    /// Stops all processes in reverse order, and removes their data.
     pub async fn stop(mut self) {
         while let Some(mut process) = self.processes.pop() {
-            // One that is gone already is as good.
+            // The process may already have exited.
             let _ = process::end(&mut process).await;
         }
     }
@@ -121,7 +121,7 @@ async fn ready(
     server: (PathBuf, Vec<String>),
     folder: TempDir,
 ) -> Result<Running> {
-    // Asking costs it a handshake, so a side with an etcd is asked less often.
+    // Each readiness request costs a TLS handshake, so a side with etcd is polled less often.
     let pause = Duration::from_millis(if processes.len() > 1 { 20 } else { 1 });
     while !client::is_ready(port).await {
         let mut ended = false;
@@ -154,10 +154,10 @@ async fn output_of(program: &Path) -> Result<String> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// The token of one who may do little.
+/// The token of a user with few permissions.
 pub const HOSTILE_TOKEN: &str = "bench-hostile-token";
 
-/// Writes the tokens both sides know.
+/// Writes the tokens of both sides.
 fn write_tokens(folder: &Path) -> Result<String> {
     let path = folder.join("tokens.csv");
     let users = format!("{TOKEN},admin,1,\"system:masters\"\n{HOSTILE_TOKEN},eve,2\n");
@@ -165,7 +165,7 @@ fn write_tokens(folder: &Path) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-/// Starts an etcd whose data is in memory and not synced. Returns its URL.
+/// Starts an etcd with its data in memory and without fsync. Returns its URL.
 fn start_etcd(binary: &Path, folder: &Path) -> Result<(Child, String)> {
     let (port, peer) = (process::free_port()?, process::free_port()?);
     let url = format!("http://127.0.0.1:{port}");
@@ -179,7 +179,7 @@ fn start_etcd(binary: &Path, folder: &Path) -> Result<(Child, String)> {
     Ok((spawn(binary, &arguments, folder, "etcd.log")?, url))
 }
 
-/// `lockgate serve` with its defaults, in memory or on an etcd.
+/// `lockgate serve` with its defaults, in memory or on etcd.
 #[derive(Debug)]
 pub struct Lockgate {
     binary: PathBuf,
@@ -230,7 +230,7 @@ impl Side for Lockgate {
     }
 }
 
-/// kube-apiserver with its defaults, on an etcd whose data is in memory and not synced.
+/// kube-apiserver with its defaults, on an etcd with its data in memory and without fsync.
 #[derive(Debug)]
 pub struct Pair {
     kube_apiserver: PathBuf,
@@ -271,7 +271,7 @@ impl Side for Pair {
             format!("--etcd-servers={url}"),
             String::from("--bind-address=127.0.0.1"),
             String::from("--advertise-address=127.0.0.1"),
-            // Nothing is reached through the service `kubernetes`, whose address may not be this one.
+            // The Service `kubernetes` is not used, and its address may not be reachable from this host.
             String::from("--endpoint-reconciler-type=none"),
             format!("--secure-port={port}"),
             format!("--cert-dir={}", path.join("certs").display()),

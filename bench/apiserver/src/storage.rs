@@ -1,6 +1,6 @@
 //! The cost of storage on disk compared with memory.
 //!
-//! The disk's own rate of syncs stands beside the creates, since every batch of them waits for one.
+//! The fsync rate of the disk is reported beside the creates, since every batch of them waits for one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -25,15 +25,15 @@ use crate::{load, process};
 const OBJECTS: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
 /// The numbers of watchers.
 const WATCHERS: [usize; 4] = [1, 100, 1_000, 10_000];
-/// Changes that each of them is sent.
+/// The number of events per watcher.
 const CHANGES: usize = 100;
 /// The numbers of connections that create objects.
 const CONNECTIONS: [usize; 4] = [1, 16, 128, 1_000];
 /// The number of starts for the startup time.
 const STARTS: usize = 3;
-/// Objects that are created, and deleted again, to learn what that costs beside the others.
+/// The number of objects that are created and deleted again, to measure the cost of a create at each size.
 const EXTRA: u64 = 5_000;
-/// Pages that are read for the same.
+/// The number of pages that are read, to measure the cost of a read at each size.
 const PAGES: u32 = 100;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -51,9 +51,9 @@ struct Measured {
     creates: Vec<Creates>,
     sizes: Vec<Size>,
     watches: Vec<Watches>,
-    /// Milliseconds to the line that says ready, after no orderly end.
+    /// Milliseconds until ready, after a kill.
     restart_after_kill: Option<f64>,
-    /// Of the data file, with all objects.
+    /// The size of the data file, with all objects.
     file_megabytes: Option<f64>,
 }
 
@@ -68,13 +68,13 @@ struct Creates {
 struct Size {
     objects: u64,
     megabytes: f64,
-    /// Of one core, while nobody asks.
+    /// The CPU use in percent of one core, when idle.
     idle_cpu_percent: f64,
-    /// Of another object, with 16 connections.
+    /// The cost of a create, with 16 connections.
     create: Cost,
-    /// Of the first 500 objects, with one connection.
+    /// The cost of a page of 500 objects, with one connection.
     page: Cost,
-    /// Milliseconds to the line that says ready.
+    /// Milliseconds until ready.
     start: Option<f64>,
 }
 
@@ -102,7 +102,7 @@ struct Watches {
     events_per_second: f64,
 }
 
-/// Measures both. The disk is that of `folder`.
+/// Measures both. `folder` is on the disk to be measured.
 pub async fn measure(binary: &Path, folder: &Path, seconds: u64, growth: bool) -> Result<Report> {
     // All sizes, or all but the largest.
     let steps = if growth { 4 } else { 3 };
@@ -153,7 +153,7 @@ async fn one(
         }
     );
     let mut measured = Measured::default();
-    // Growth has creates of its own, beside what there is.
+    // The growth measurement has its own creates.
     let connections: &[usize] = if steps < OBJECTS.len() {
         &CONNECTIONS
     } else {
@@ -218,7 +218,7 @@ async fn one(
     Ok(measured)
 }
 
-/// The one in the middle, in milliseconds.
+/// The median, in milliseconds.
 fn median(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
     times
@@ -226,7 +226,7 @@ fn median(mut times: Vec<Duration>) -> f64 {
         .map_or(0.0, |time| time.as_secs_f64() * 1000.0)
 }
 
-/// The folder of a server. In memory it holds tokens alone.
+/// The folder of a server. For a store in memory it contains only tokens.
 struct Home(TempDir, bool);
 
 impl Home {
@@ -245,7 +245,7 @@ struct Server {
     process: Child,
     pid: u32,
     port: u16,
-    /// From the start of the process to the line that says ready.
+    /// The time from the start of the process until it is ready.
     took: Duration,
 }
 
@@ -332,12 +332,12 @@ async fn create_for(server: &Server, connections: usize, time: Duration) -> Resu
     })
 }
 
-/// Creates objects with these numbers.
+/// Creates objects with these numbers in their names.
 async fn fill(server: &Server, numbers: std::ops::Range<u64>) -> Result<()> {
     for_each(server, 128, numbers, Change::Create("settings")).await
 }
 
-/// Creates some objects more, and deletes them again.
+/// Creates some more objects, and deletes them again.
 async fn create_extra(server: &Server) -> Result<Cost> {
     let (started, cpu) = (Instant::now(), server.cpu()?);
     for_each(server, 16, 0..EXTRA, Change::Create("extra")).await?;
@@ -346,7 +346,7 @@ async fn create_extra(server: &Server) -> Result<Cost> {
     Ok(cost)
 }
 
-/// A change of objects whose names begin so.
+/// A change to objects with a name prefix.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Create(&'static str),
@@ -372,7 +372,7 @@ impl Change {
     }
 }
 
-/// Reads the first page again and again.
+/// Reads the first page repeatedly.
 async fn read_pages(server: &Server) -> Result<Cost> {
     let mut client = Client::connect(server.port).await?;
     let path = format!("{CONFIG_MAPS}?limit=500");
@@ -390,7 +390,7 @@ async fn read_pages(server: &Server) -> Result<Cost> {
     ))
 }
 
-/// Makes a change for every number, with so many connections.
+/// Applies a change for every number, with this many connections.
 async fn for_each(
     server: &Server,
     connections: usize,
@@ -418,7 +418,7 @@ async fn for_each(
     Ok(())
 }
 
-/// Lets some watch what is changed.
+/// Starts watchers, and changes objects.
 async fn watch(server: &Server, watchers: usize) -> Result<Watches> {
     let mut client = Client::connect(server.port).await?;
     let list = format!("{CONFIG_MAPS}?limit=1");
@@ -463,7 +463,7 @@ async fn watch(server: &Server, watchers: usize) -> Result<Watches> {
 }
 
 impl Report {
-    /// The figures for people.
+    /// The human-readable figures.
     pub fn table(&self) -> String {
         let mut text = format!(
             "The disk syncs {:.0} times a second. Load average {}.\n\n\

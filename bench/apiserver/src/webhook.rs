@@ -58,7 +58,7 @@ impl Webhooks {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// A configuration that asks this many webhooks about new ConfigMaps.
+    /// A configuration that calls this many webhooks for new ConfigMaps.
     pub fn configuration(&self, kind: &str, name: &str, webhooks: usize) -> Value {
         let webhooks = (0..webhooks).map(|index| {
             json!({
@@ -86,7 +86,7 @@ impl Webhooks {
 }
 
 async fn serve(socket: TcpStream, acceptor: TlsAcceptor, calls: Arc<AtomicU64>) {
-    // Answers are small: waiting to fill a packet only delays them.
+    // Responses are small: Nagle's algorithm would only delay them.
     if socket.set_nodelay(true).is_err() {
         return;
     }
@@ -97,7 +97,7 @@ async fn serve(socket: TcpStream, acceptor: TlsAcceptor, calls: Arc<AtomicU64>) 
         calls.fetch_add(1, Ordering::Relaxed);
         async move { Ok::<_, Infallible>(allow(request).await) }
     });
-    // A server that goes away ends its connections in the middle; that is no error here.
+    // A stopped server resets its connections; that is not an error here.
     let _ = http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;

@@ -1,6 +1,6 @@
 // Evaluates and compiles the ten expressions of conformance/vectors/cel/exprs.json with cel-go as Kubernetes
-// runs it: its environment for match conditions, cost tracked and limited, and interruptible. Prints one line
-// each: engine, expression, what was done, nanoseconds (the best of several rounds).
+// runs it: its environment for match conditions, with cost tracking and limit, and interruptible. Prints one line
+// each: engine, expression, operation, nanoseconds (the minimum of several rounds).
 package main
 
 import (
@@ -23,7 +23,7 @@ const (
 	round  = 60 * time.Millisecond
 )
 
-// measure returns the best time of one call in nanoseconds.
+// measure returns the minimum time of one call in nanoseconds.
 func measure(call func()) float64 {
 	batch := 1
 	for {

@@ -1,7 +1,7 @@
 //! Evaluates and compiles the ten expressions of `conformance/vectors/cel/exprs.json` and prints one line
-//! each: engine, expression, what was done, nanoseconds.
+//! for each: engine, expression, operation, nanoseconds.
 //!
-//! Every figure is the best of several rounds: on a busy machine the best one is the least disturbed.
+//! Every figure is the minimum of several rounds: on a busy machine the minimum is the least disturbed.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use serde_json::Value;
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(60);
 
-/// The best time of one call.
+/// The minimum time of one call.
 fn measure(mut call: impl FnMut()) -> f64 {
     let mut batch = 1_u32;
     loop {
@@ -54,7 +54,7 @@ fn main() {
     }
 }
 
-/// With exact cost, its limit, and the variables made anew for each evaluation.
+/// With exact cost, the cost limit, and variables converted for each evaluation.
 fn lockgate(name: &str, expression: &str, pod: &Value, request: &Value) {
     let program = compile_expression(expression).expect("a valid expression");
     let evaluation = measure(|| {
@@ -68,7 +68,7 @@ fn lockgate(name: &str, expression: &str, pod: &Value, request: &Value) {
     print("lockgate", name, "compile", compilation);
 }
 
-/// Without cost, and with its variables converted once, outside the measurement.
+/// Without cost, and with variables converted once, outside of the measurement.
 fn cel_crate(name: &str, expression: &str, pod: &Value, request: &Value) {
     let program = cel::Program::compile(expression).expect("a valid expression");
     let mut context = cel::Context::default();

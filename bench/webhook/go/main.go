@@ -18,7 +18,7 @@ import (
 
 type team struct{}
 
-// Default labels pods that have no team.
+// Default labels Pods without a team.
 func (team) Default(_ context.Context, pod *corev1.Pod) error {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
@@ -63,7 +63,7 @@ func main() {
 		Host:    "127.0.0.1",
 		Port:    *port,
 		CertDir: *certs,
-		// As kubebuilder scaffolds it, and as the API server speaks to webhooks.
+		// As in kubebuilder's scaffold, and as the API server calls webhooks.
 		TLSOpts: []func(*tls.Config){func(config *tls.Config) { config.NextProtos = []string{"http/1.1"} }},
 	})
 	server.Register("/mutate", admission.WithDefaulter[*corev1.Pod](scheme, team{}))

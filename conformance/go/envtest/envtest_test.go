@@ -1,5 +1,5 @@
-// Package envtest starts the drop-in as controller-runtime's envtest does, and uses it as the tests of an
-// operator do. KUBEBUILDER_ASSETS names the files; they may be those of the real pair.
+// Package envtest starts the drop-in with controller-runtime's envtest, and uses it like the tests of an operator.
+// KUBEBUILDER_ASSETS is the directory of the binaries, which may be upstream's kube-apiserver and etcd.
 package envtest
 
 import (
@@ -84,8 +84,8 @@ func rules() []admissionv1.RuleWithOperations {
 	}}
 }
 
-// environment is what an operator's suite_test.go has: a definition, two webhooks behind a Service that
-// does not exist, which envtest rewrites to URLs.
+// environment is that of a typical suite_test.go: a CRD, and two webhooks with a Service reference, which envtest
+// rewrites to URLs.
 func environment() *envtest.Environment {
 	service := func(path string) admissionv1.WebhookClientConfig {
 		return admissionv1.WebhookClientConfig{
@@ -300,7 +300,7 @@ func TestOperator(t *testing.T) {
 	})
 }
 
-// hostAddress returns an address of this machine that endpoints may have, or skips the test.
+// hostAddress returns an address of this machine that is valid in endpoints, or skips the test.
 func hostAddress(t *testing.T) string {
 	t.Helper()
 	addresses, err := net.InterfaceAddrs()
@@ -317,7 +317,7 @@ func hostAddress(t *testing.T) string {
 	return ""
 }
 
-// certificate issues a serving certificate for a name, which is its own authority.
+// certificate issues a self-signed serving certificate for a name.
 func certificate(t *testing.T, name string) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -337,7 +337,7 @@ func certificate(t *testing.T, name string) (tls.Certificate, []byte) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, bundle
 }
 
-// TestService calls a webhook behind a Service that nothing but its EndpointSlice leads to.
+// TestService calls a webhook behind a Service that is reachable through its EndpointSlice only.
 func TestService(t *testing.T) {
 	address := hostAddress(t)
 	leaf, bundle := certificate(t, "hook.shop.svc")
@@ -352,7 +352,7 @@ func TestService(t *testing.T) {
 	port := int32(listener.Addr().(*net.TCPAddr).Port)
 
 	env := &envtest.Environment{}
-	// Without kube-proxy the real server finds endpoints only so.
+	// Without kube-proxy, kube-apiserver resolves endpoints only with this flag.
 	env.ControlPlane.GetAPIServer().Configure().Set("enable-aggregator-routing", "true")
 	config, err := env.Start()
 	if err != nil {
@@ -401,7 +401,7 @@ func TestService(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The real server takes a while to see the configuration.
+	// kube-apiserver's informers take a while to see the configuration.
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		denied := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-", Namespace: "default"}}
@@ -416,7 +416,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestStop stops a server that a hundred watches are open on.
+// TestStop stops a server with a hundred open watches.
 func TestStop(t *testing.T) {
 	env := &envtest.Environment{}
 	config, err := env.Start()
@@ -445,7 +445,7 @@ func TestStop(t *testing.T) {
 	t.Logf("Stop with 100 watches took %v", time.Since(stopping).Round(time.Millisecond))
 }
 
-// TestMany starts as many environments at once as LOCKGATE_ENVIRONMENTS says, and adds up their memory.
+// TestMany starts LOCKGATE_ENVIRONMENTS environments concurrently, and adds up their memory.
 func TestMany(t *testing.T) {
 	count, err := strconv.Atoi(os.Getenv("LOCKGATE_ENVIRONMENTS"))
 	if err != nil {
@@ -481,7 +481,7 @@ func TestMany(t *testing.T) {
 	t.Logf("%d environments stopped in %v", count, time.Since(stopping).Round(time.Millisecond))
 }
 
-// descendants returns the ids of the processes that this one started.
+// descendants returns the IDs of this process's children.
 func descendants(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -492,7 +492,7 @@ func descendants(t *testing.T) []string {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended
+			continue // the process has exited
 		}
 		after := strings.Fields(string(text[strings.LastIndex(string(text), ")")+1:]))
 		if len(after) > 1 && after[1] == strconv.Itoa(os.Getpid()) {
@@ -502,7 +502,7 @@ func descendants(t *testing.T) []string {
 	return found
 }
 
-// proportional returns the memory of a process in KiB; pages it shares count in part.
+// proportional returns the proportional set size of a process in KiB.
 func proportional(t *testing.T, process string) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + process + "/smaps_rollup")

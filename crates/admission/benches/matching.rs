@@ -1,4 +1,4 @@
-//! The cost of a decision, of hooks that do not match, and of the dispatch overhead per call.
+//! The cost of a decision, of webhooks that do not match, and of the dispatch overhead per call.
 
 #![allow(
     missing_docs,
@@ -22,7 +22,7 @@ use lockgate_api::registration::hub::{self, ClientConfig, MatchCondition};
 use lockgate_api::registration::{Configuration, ConfigurationKind, Webhook};
 use serde_json::json;
 
-/// Allows everything at once.
+/// Allows every request immediately.
 struct Instant;
 
 impl Caller for Instant {
@@ -34,7 +34,7 @@ impl Caller for Instant {
 impl Client for Instant {
     fn post(&self, post: Post) -> BoxFuture<'_, Posted> {
         Box::pin(async move {
-            // The uid stands at the same place in every review.
+            // The uid is at the same offset in every review.
             let at = br#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":""#;
             let uid = post.body.slice(at.len()..at.len() + 36);
             let uid = std::str::from_utf8(&uid).unwrap_or_default();
@@ -81,7 +81,7 @@ fn hook(plural: &str) -> Webhook {
     }
 }
 
-/// A webhook with selectors, rules and conditions as charts ship them.
+/// A webhook with selectors, rules and match conditions as charts ship them.
 fn picky() -> Webhook {
     let texts = |list: &[&str]| Some(list.iter().map(|text| String::from(*text)).collect());
     let requirement = |key: &str, operator: &str, values: &[&str]| LabelSelectorRequirement {

@@ -21,7 +21,7 @@ use lockgate_api::registration::hub::ClientConfig;
 use lockgate_api::registration::policy::{ParamKind, PolicyKind, decode_binding, decode_policy};
 use serde_json::{Value, json};
 
-/// Nobody is called.
+/// A caller that is never called.
 struct NoCaller;
 
 impl Caller for NoCaller {
@@ -30,7 +30,7 @@ impl Caller for NoCaller {
     }
 }
 
-/// A ConfigMap for every name.
+/// Finds a ConfigMap for every name.
 struct EveryName(Vec<Arc<Param>>);
 
 impl EveryName {

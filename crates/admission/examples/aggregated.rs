@@ -1,5 +1,4 @@
-//! An API server behind the main one: it keeps notes, and every write passes the webhooks that are
-//! registered for them.
+//! An aggregated API server: it stores notes, and every write passes through the webhooks registered for them.
 //!
 //! ```text
 //!   cargo run -p lockgate-admission --example aggregated -- 127.0.0.1:8080 webhooks.yaml
@@ -7,8 +6,8 @@
 //!     127.0.0.1:8080/apis/notes.example.com/v1/namespaces/home/notes
 //! ```
 //!
-//! The main server sends requests here once it knows who asks, and says so in headers. A real server
-//! would demand its client certificate before it believes them; this one listens on the loopback.
+//! The main server proxies requests here after authentication, with the user in headers. A real server would verify its
+//! client certificate before trusting them; this one listens on loopback.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -38,7 +37,7 @@ use tokio::net::TcpListener;
 const GROUP: &str = "notes.example.com";
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// No write takes longer, webhooks included.
+/// The timeout of a write, webhooks included.
 const REQUEST_TIME: Duration = Duration::from_secs(34);
 
 #[tokio::main(flavor = "current_thread")]
@@ -60,7 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Registers the configurations of a manifest.
+/// Registers the webhook configurations of a manifest.
 pub(crate) fn register(engine: &Engine, manifest: &str) -> Result<(), Box<dyn Error>> {
     for document in yaml::parse_all(manifest).map_err(|error| error.to_string())? {
         let root = document.root();
@@ -80,7 +79,7 @@ pub(crate) async fn serve(listener: TcpListener, engine: Engine) {
         engine,
         stored: Mutex::default(),
     });
-    // Connections end with the server.
+    // Connections are closed when the server is dropped.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -195,7 +194,7 @@ impl Notes {
         }
     }
 
-    /// A write on its way: facts, first step, our own fields and checks, second step, store.
+    /// A write in steps: facts, mutating admission, own fields and validation, validating admission, storage.
     async fn write(
         &self,
         write: Write,
@@ -264,7 +263,7 @@ impl Notes {
         response
     }
 
-    /// Stores what passed. Others may have written meanwhile, and whoever read first does not win.
+    /// Stores the admitted object, unless it has been changed since it was read.
     fn store(&self, admission: &Admission, write: &Write) -> Response<Full<Bytes>> {
         let request = admission.request();
         let key = (write.namespace.clone(), request.name.clone());
@@ -302,7 +301,7 @@ impl Notes {
     }
 }
 
-/// Fills in what is the server's to say and checks what webhooks made of the object.
+/// Sets the server's fields and validates the object after mutation.
 fn complete(admission: &mut Admission, write: &Write) -> Result<(), String> {
     let Some(object) = &admission.request().object else {
         return Ok(());
@@ -336,7 +335,7 @@ fn complete(admission: &mut Admission, write: &Write) -> Result<(), String> {
     Ok(())
 }
 
-/// The namespace and the name in a path; the name may be missing.
+/// The namespace and the name in a path; `None` for the name of a collection.
 fn address(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix("/apis/notes.example.com/v1/namespaces/")?;
     let (namespace, rest) = rest.split_once('/')?;

@@ -1,4 +1,4 @@
-//! Annotations for the audit log, each with the level from which it is written.
+//! Audit annotations, each with the minimum audit level for which it is recorded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use lockgate_api::meta::names::check_qualified_name;
 pub enum Level {
     /// Nothing.
     None,
-    /// User, verb and object of each request.
+    /// The metadata of a request: user, verb and object.
     Metadata,
-    /// The request's body too.
+    /// Also the request body.
     Request,
-    /// And the response's.
+    /// Also the response body.
     RequestResponse,
 }
 
-/// An annotation that was not taken.
+/// A rejected annotation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnnotationError {
@@ -28,7 +28,7 @@ pub enum AnnotationError {
         /// The key.
         key: String,
     },
-    /// The key has another value already; the first one stays.
+    /// The key has a different value already, which is kept.
     #[error("annotation `{key}` already has another value")]
     Taken {
         /// The key.
@@ -36,18 +36,18 @@ pub enum AnnotationError {
     },
 }
 
-/// The annotations of one request. The first value of a key stays.
+/// The annotations of one request. The first value of a key is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Annotations(BTreeMap<String, (Level, String)>);
 
 impl Annotations {
-    /// Adds an annotation that is written from `level` on.
+    /// Adds an annotation that is recorded at `level` and above.
     ///
     /// # Errors
     ///
-    /// The key is bad, or taken.
+    /// Fails if the key is invalid, or has a different value.
     pub fn add(&mut self, key: &str, value: &str, level: Level) -> Result<(), AnnotationError> {
-        // UPSTREAM: apiserver pkg/admission/attributes.go demands exactly one slash.
+        // UPSTREAM: apiserver pkg/admission/attributes.go requires exactly one slash.
         let has_prefix = key.matches('/').count() == 1;
         if !has_prefix || !check_qualified_name(key).is_empty() {
             return Err(AnnotationError::Key {
@@ -77,7 +77,7 @@ impl Annotations {
     }
 }
 
-/// A span of time as Go writes it: `1.5ms`, `2m0.25s`.
+/// A duration in Go's format: `1.5ms`, `2m0.25s`.
 pub(crate) fn go_duration(duration: Duration) -> String {
     let nanos = duration.subsec_nanos();
     let seconds = duration.as_secs();

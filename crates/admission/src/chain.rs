@@ -1,6 +1,6 @@
-//! Runs plugins in order, and the whole first step once more when a webhook changed the object.
+//! Runs plugins in order, and the first step once more if a webhook changed the object.
 //!
-//! Sequencing only: what a plugin does is its own business.
+//! This module only does the sequencing; plugins make the decisions.
 //!
 //! UPSTREAM: apiserver pkg/admission/{chain,reinvocation}.go
 
@@ -25,7 +25,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain of these plugins, in this order.
+    /// Creates a chain of these plugins, in this order.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, plugins: Vec<Arc<dyn Plugin>>) -> Self {
         Self { plugins, clock }
@@ -36,7 +36,7 @@ impl Chain {
         self.plugins.iter().map(|plugin| plugin.name())
     }
 
-    /// The names of the plugins that take part in a step, in order.
+    /// The names of the plugins with a given step, in order.
     pub fn names_in(&self, step: Step) -> impl Iterator<Item = &'static str> {
         let takes_part = move |plugin: &&Arc<dyn Plugin>| match step {
             Step::Admit => plugin.admits(),
@@ -48,7 +48,7 @@ impl Chain {
             .map(|plugin| plugin.name())
     }
 
-    /// The first step: objects may be changed.
+    /// Runs the first step: objects may be changed.
     pub async fn admit(&self, admission: &mut Admission) -> Decision {
         let started = self.start(Step::Admit, admission);
         let span = step_span(Step::Admit, admission);
@@ -64,7 +64,7 @@ impl Chain {
         decision
     }
 
-    /// The second step: they may only be refused.
+    /// Runs the second step: objects are only validated.
     pub async fn validate(&self, admission: &mut Admission) -> Decision {
         let started = self.start(Step::Validate, admission);
         let span = step_span(Step::Validate, admission);
@@ -102,11 +102,10 @@ impl Chain {
         }
     }
 
-    /// Brings the trace of a request to an end that was given up on the way. Tells whether there was
-    /// anything to do.
+    /// Completes the trace of a cancelled request. Returns false if nothing was in progress.
     ///
-    /// UPSTREAM: a context that is canceled fails the calls under way, and what follows from that is
-    /// decided as for other failures. Mutation ends even where failures are ignored.
+    /// UPSTREAM: a cancelled context fails the calls in progress, with the usual effect of failures. Mutation ends even
+    /// if failures are ignored.
     pub(crate) fn give_up(&self, admission: &mut Admission) -> bool {
         let UnderWay {
             step: Some(step_started),
@@ -124,7 +123,7 @@ impl Chain {
         let mut is_refused = step.step == Step::Admit || calls.is_empty();
         for (at, started) in calls {
             let Some(hook) = running.hooks.get_mut(at) else {
-                // A call without its webhook: nothing says that its failure may be ignored.
+                // A call without its webhook: it is unknown if its failure may be ignored.
                 is_refused = true;
                 continue;
             };
@@ -145,9 +144,9 @@ impl Chain {
         true
     }
 
-    /// One round. The first refusal ends it.
+    /// Runs one round. The first denial ends it.
     async fn run(&self, step: Step, admission: &mut Admission) -> Decision {
-        // One plugin begins when the one before it ends: the clock is asked once for both.
+        // Each plugin starts when the previous one ends: one reading of the clock serves both.
         let mut started = self.clock.now();
         for plugin in &self.plugins {
             let takes_part = match step {

@@ -1,4 +1,4 @@
-//! Match conditions, compiled and evaluated: the last predicate, and the only one that costs.
+//! Match conditions, compiled and evaluated: the last predicate, and the only expensive one.
 //!
 //! Match conditions are evaluated on the object in the webhook's version, before its call. A false condition excludes
 //! the webhook; an evaluation error is subject to the failure policy. The crate `lockgate-cel` implements the
@@ -40,18 +40,17 @@ pub(crate) struct Conditions(Arc<List>);
 #[derive(Debug, Default)]
 struct List {
     conditions: MatchConditions,
-    /// A checksum of names and expressions. `None` if the outcome may not be cached: the authorizer is called every
-    /// time.
+    /// A hash of names and expressions. `None` if the result must not be cached, because the authorizer is used.
     sum: Option<u64>,
 }
 
 /// The feature gate `AdmissionWebhookMatchConditions`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ConditionsGate {
-    /// They do.
+    /// Match conditions are evaluated.
     #[default]
     Enabled,
-    /// They do not: webhooks that have some are called as if they had none.
+    /// Match conditions are ignored: webhooks are called as if they had none.
     Disabled,
 }
 
@@ -73,7 +72,7 @@ pub enum ExpressionRole {
 }
 
 impl ExpressionRole {
-    /// The list of the API that has such expressions.
+    /// The API field with such expressions.
     #[must_use]
     pub fn list(self) -> &'static str {
         match self {
@@ -91,11 +90,11 @@ impl ExpressionRole {
 pub struct ExpressionTrace {
     /// Its role.
     pub role: ExpressionRole,
-    /// Its place in its list.
+    /// Its index in that list.
     pub index: usize,
     /// The expression as written.
     pub expression: String,
-    /// Its name, what became of it and of each of its parts, and its cost.
+    /// Its name, its result and those of its subexpressions, and its cost.
     pub recorded: RecordedExpression,
 }
 
@@ -108,34 +107,34 @@ pub struct ConditionsTrace {
     pub errors: usize,
     /// The evaluation time.
     pub elapsed: Duration,
-    /// The conditions that were evaluated, where that is recorded.
+    /// The evaluated conditions, if recorded.
     pub expressions: Vec<ExpressionTrace>,
 }
 
 /// The verdict of match conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConditionsVerdict {
-    /// All hold.
+    /// All conditions are true.
     Matched,
-    /// This one does not.
+    /// This condition is false.
     Excluded {
         /// Its name.
         condition: String,
     },
     /// They cannot be evaluated, and the failure policy is `Ignore`.
     Ignored {
-        /// Why.
+        /// The error.
         error: String,
     },
-    /// They cannot be evaluated, and the failure policy is to refuse the request.
+    /// They cannot be evaluated, and the failure policy is `Fail`.
     Refused {
-        /// Why.
+        /// The error.
         error: String,
     },
 }
 
-/// The variables of conditions for a request in one version. Built for the first webhook that has any, and
-/// kept for the others.
+/// The variables of conditions for a request in one version. Built for the first webhook that has conditions, and
+/// shared with the others.
 #[derive(Debug)]
 pub(crate) struct Facts {
     /// The request behind `authorizer.requestResource`.
@@ -143,9 +142,9 @@ pub(crate) struct Facts {
     /// The variable `request`.
     variable: RequestVariable,
     authorizer: AuthorizerValue,
-    /// Verdicts of condition lists about the current objects.
+    /// Cached verdicts of condition lists for the current objects.
     known: Vec<(Conditions, Judgement)>,
-    /// Every part of an expression is recorded.
+    /// True if every subexpression is recorded.
     records: bool,
 }
 
@@ -160,7 +159,7 @@ impl Facts {
         let mut shown = request.clone();
         shown.resource = cel_resource(resource);
         let variable = RequestVariable::new(shown);
-        // They are in the variable now, and may be large.
+        // They are part of the variable now, and may be large.
         request.options = None;
         Self {
             request,
@@ -179,7 +178,7 @@ impl Facts {
         self.records
     }
 
-    /// The variables of expressions about these objects.
+    /// The variables of expressions for these objects.
     pub(crate) fn variables<'f>(
         &'f self,
         object: Option<&'f Object>,
@@ -191,7 +190,7 @@ impl Facts {
             .authorizer(self.authorizer.clone(), &self.request)
     }
 
-    /// The objects have changed.
+    /// Clears cached verdicts after a change of the objects.
     pub(crate) fn forget(&mut self) {
         self.known.clear();
     }
@@ -212,7 +211,7 @@ impl Conditions {
         Self(Arc::new(List { conditions, sum }))
     }
 
-    /// The conditions of a policy, which may look at its parameters.
+    /// The conditions of a policy, which may use its parameters.
     pub(crate) fn of_policy(
         conditions: Option<&[MatchCondition]>,
         composition: &Composition,
@@ -245,7 +244,7 @@ impl Conditions {
         conditions.map(|condition| (&*condition.expression, condition.program()))
     }
 
-    /// Evaluates all conditions. The caller fills in the time.
+    /// Evaluates all conditions. The caller sets the duration.
     pub(crate) fn evaluate(
         &self,
         facts: &mut Facts,
@@ -300,7 +299,7 @@ impl Conditions {
         }
     }
 
-    /// The records with the conditions they are of. Names are unique among conditions.
+    /// Assigns the records to their conditions. Names are unique among conditions.
     fn traced(&self, records: Vec<RecordedExpression>) -> Vec<ExpressionTrace> {
         let conditions = self.0.conditions.conditions();
         let traced = records.into_iter().filter_map(|recorded| {
@@ -317,13 +316,13 @@ impl Conditions {
         traced.collect()
     }
 
-    /// Returns `true` if both have the same conditions.
+    /// Returns `true` if both lists of conditions are equal.
     fn is_as(&self, other: &Self) -> bool {
         fn list(conditions: &Conditions) -> impl Iterator<Item = (&str, &str)> {
             let list = conditions.0.conditions.conditions();
             list.iter().map(|c| (&*c.name, &*c.expression))
         }
-        // The hash tells most apart; equal hashes are confirmed by the texts.
+        // Hashes are compared first; equal hashes are confirmed by the texts.
         self.0.sum.is_some()
             && self.0.sum == other.0.sum
             && (Arc::ptr_eq(&self.0, &other.0) || list(self).eq(list(other)))
@@ -354,8 +353,7 @@ pub(crate) fn asking(request: &Request, authorizer: &Arc<dyn Authorizer>) -> Aut
     AuthorizerValue::new(Arc::new(user), Arc::clone(authorizer))
 }
 
-/// The variable `request`. Its `resource` stays the one the client addressed, even where the webhook
-/// is sent another.
+/// The variable `request`. Its `resource` is always the requested one, even if the webhook receives another.
 fn variable(request: &Request, converted: &GroupVersionKind) -> cel::Request {
     let kind = |kind: &GroupVersionKind| cel::GroupVersionKind {
         group: kind.group.clone(),
@@ -386,7 +384,7 @@ fn variable(request: &Request, converted: &GroupVersionKind) -> cel::Request {
     }
 }
 
-/// The libraries that servers of a version let new expressions use.
+/// The libraries that servers of a version allow in new expressions.
 #[must_use]
 pub fn libraries_of(version: KubeVersion) -> Libraries {
     match version {
@@ -401,10 +399,10 @@ pub fn libraries_of(version: KubeVersion) -> Libraries {
 pub struct RegistrationChecker(Libraries);
 
 impl RegistrationChecker {
-    /// As the reference version does.
+    /// With the libraries of the reference version.
     pub const REFERENCE: &'static Self = &Self(Libraries::All);
 
-    /// As servers of this version do.
+    /// With the libraries of a version.
     #[must_use]
     pub fn of(version: KubeVersion) -> &'static Self {
         match libraries_of(version) {
@@ -416,7 +414,7 @@ impl RegistrationChecker {
 }
 
 impl ExpressionChecker for RegistrationChecker {
-    /// Stored expressions may use every library.
+    /// Stored expressions may use all libraries.
     fn check(&self, expression: &str, environment: Environment) -> Result<(), ExpressionError> {
         let checked = match environment {
             Environment::New => cel::check_condition_with(expression, self.0),
@@ -605,7 +603,7 @@ mod tests {
         assert_eq!(trace.errors, 0);
     }
 
-    /// Counts how often it is asked.
+    /// An authorizer that counts its calls.
     #[derive(Debug, Default)]
     struct Counting(AtomicUsize);
 
@@ -645,7 +643,7 @@ mod tests {
         assert!(is_matched(&mut facts, &first, &one));
         assert!(is_matched(&mut facts, &again, &one));
         assert_eq!(facts.known.len(), 1);
-        // Another name is another list: it is named when it excludes.
+        // Another name is another list, since the name is reported when it excludes.
         assert!(is_matched(
             &mut facts,
             &list(&[("b", "object.n == 1")]),

@@ -44,7 +44,7 @@ pub use yaml::{ConfigurationError, from_yaml};
 
 pub use crate::decision::FailurePolicy;
 
-/// All hooks of one kind at one moment, in calling order.
+/// All webhooks of one kind at one point in time, in calling order.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     hooks: Vec<Arc<CompiledHook>>,
@@ -55,13 +55,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The hooks. Hooks from manifest files come first, each group sorted by configuration name.
+    /// The webhooks. Those from manifest files come first, each group sorted by configuration name.
     #[must_use]
     pub fn hooks(&self) -> &[Arc<CompiledHook>] {
         &self.hooks
     }
 
-    /// The hooks from manifest files.
+    /// The webhooks from manifest files.
     #[must_use]
     pub fn static_hooks(&self) -> &[Arc<CompiledHook>] {
         self.hooks.split_at(self.statics).0
@@ -72,14 +72,14 @@ impl Snapshot {
     }
 }
 
-/// The hooks of one configuration.
+/// The webhooks of one configuration.
 type Compiled = Arc<[Arc<CompiledHook>]>;
 
 /// The configurations of one kind.
 pub struct Configurations {
     kind: ConfigurationKind,
     state: Mutex<State>,
-    /// Counts changes of `state`; it is ahead of the snapshot's while a new one is due.
+    /// The number of changes of `state`; ahead of the snapshot's when the snapshot is outdated.
     generation: AtomicU64,
     snapshot: ArcSwap<Snapshot>,
     api_synced: AtomicBool,
@@ -94,7 +94,7 @@ struct State {
 }
 
 impl Configurations {
-    /// No configurations, and none expected: requests do not wait for any.
+    /// Creates an empty, synced set: requests do not wait.
     #[must_use]
     pub fn new(kind: ConfigurationKind) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Configurations {
         }
     }
 
-    /// No configurations yet: requests wait until [`Self::set_synced`] or [`Self::replace`].
+    /// Creates an empty, unsynced set: requests wait until [`Self::set_synced`] or [`Self::replace`].
     #[must_use]
     pub fn unsynced(kind: ConfigurationKind) -> Self {
         let configurations = Self::new(kind);
@@ -145,7 +145,7 @@ impl Configurations {
     }
 
     /// Adds a configuration or replaces the one of the same name. Configurations of the other kind
-    /// are not for here and are left alone.
+    /// are ignored.
     pub fn upsert(&self, configuration: &Configuration) {
         if configuration.kind != self.kind {
             return;
@@ -172,7 +172,7 @@ impl Configurations {
         self.set_synced();
     }
 
-    /// Makes these all there are in manifest files.
+    /// Replaces all configurations from manifest files.
     pub fn replace_static<'c>(&self, all: impl IntoIterator<Item = &'c Configuration>) {
         self.change(|state| {
             state.has_statics = true;
@@ -187,7 +187,7 @@ impl Configurations {
         self.statics_synced.store(false, Ordering::Release);
     }
 
-    /// The hooks as of the last change.
+    /// The webhooks as of the last change.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let current = self.snapshot.load_full();
@@ -196,7 +196,7 @@ impl Configurations {
         }
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.snapshot.load_full();
-        // Writers count under the lock, so this is the count of what is seen here.
+        // Writers increment it under the lock, so it matches the state read here.
         let generation = self.generation.load(Ordering::Acquire);
         if current.generation == generation {
             return current;
@@ -260,8 +260,8 @@ impl fmt::Debug for Configurations {
     }
 }
 
-/// Compiles the hooks of a configuration. One that is as it was keeps its form, unless its client
-/// could not be made: an update is the occasion to try again.
+/// Compiles the webhooks of a configuration. Unchanged ones keep their compiled form, unless creating their client
+/// failed, which is retried.
 fn compile(configuration: &Configuration, source: Source, known: Option<&Compiled>) -> Compiled {
     let name: Arc<str> = configuration.metadata.name.as_str().into();
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();

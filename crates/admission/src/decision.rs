@@ -1,7 +1,7 @@
 //! The outcome of admission.
 //!
-//! A refusal is a value. It carries the status for the client and its cause, so that a host can distinguish a
-//! webhook's denial from a failed call.
+//! A denial is a value. It contains the status for the client and its cause, so that a host can distinguish a webhook's
+//! denial from a failed call.
 
 use lockgate_api::meta::status::Status;
 
@@ -17,55 +17,55 @@ pub enum FailurePolicy {
 /// The outcome of admission, or of one step of it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// It may.
+    /// The request is allowed.
     Allow,
-    /// It may not.
+    /// The request is denied.
     Deny(Box<Denial>),
 }
 
-/// A refusal.
+/// A denial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Denial {
-    /// The status the client gets.
+    /// The status for the client.
     pub status: Status,
     /// The cause.
     pub cause: Cause,
 }
 
-/// The cause of a refusal.
+/// The cause of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
     /// A webhook denied the request.
     Webhook,
-    /// A policy denied the request, or could not be evaluated under `failurePolicy: Fail`.
+    /// A policy denied the request, or could not be evaluated with `failurePolicy: Fail`.
     Policy,
-    /// A webhook call failed under `failurePolicy: Fail`.
+    /// A webhook call failed with `failurePolicy: Fail`.
     CallFailed,
-    /// A webhook that may have side effects met a dry run.
+    /// A webhook with possible side effects matched a dry run.
     SideEffects,
-    /// A webhook's patch does not apply, or its result is no such object.
+    /// A webhook's patch cannot be applied, or its result is invalid.
     Patch,
-    /// A predicate failed, so that matching has no answer.
+    /// A predicate failed, so that matching is undecided.
     Matching,
-    /// A match condition could not be evaluated, and the failure policy is to refuse.
+    /// A match condition could not be evaluated, and the failure policy is `Fail`.
     MatchConditions,
     /// An object could not be converted.
     Conversion,
     /// Configurations or namespaces are not loaded yet.
     NotReady,
-    /// The time for the request is up.
+    /// The deadline of the request expired.
     Timeout,
-    /// The request was given up: its client went away.
+    /// The request was cancelled: its client disconnected.
     Canceled,
     /// An in-process plugin denied the request.
     Plugin,
-    /// A part of this process failed.
+    /// An internal error.
     Internal,
 }
 
 impl Decision {
-    /// A refusal.
+    /// Creates a denial.
     #[must_use]
     pub fn deny(status: Status, cause: Cause) -> Self {
         Self::Deny(Box::new(Denial { status, cause }))
@@ -77,7 +77,7 @@ impl Decision {
         matches!(self, Self::Allow)
     }
 
-    /// The status of a refusal.
+    /// The status of a denial.
     #[must_use]
     pub fn status(&self) -> Option<&Status> {
         match self {

@@ -19,7 +19,7 @@ use crate::policy::{MutatingPolicies, ValidatingPolicies};
 use crate::trace::Step;
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
 
-/// Decides about requests.
+/// Runs admission for requests.
 #[derive(Debug, Clone)]
 pub struct Engine {
     chain: Chain,
@@ -32,7 +32,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that evaluates policies, calls webhooks and has no other plugins.
+    /// Creates an engine that evaluates policies, calls webhooks and has no other plugins.
     #[must_use]
     pub fn new(host: Host) -> Self {
         let builder = Self::builder(host);
@@ -40,7 +40,7 @@ impl Engine {
         builder.finish(plugins)
     }
 
-    /// An engine with additional plugins.
+    /// Builds an engine with additional plugins.
     #[must_use]
     pub fn builder(host: Host) -> EngineBuilder {
         let kinds = [ConfigurationKind::Mutating, ConfigurationKind::Validating];
@@ -79,14 +79,14 @@ impl Engine {
         }
     }
 
-    /// Adds a configuration or replaces the one of the same kind and name. Requests that begin after
-    /// this returns see it.
+    /// Adds a configuration or replaces the one of the same kind and name. Requests that start after this returns use
+    /// it.
     pub fn register(&self, configuration: &Configuration) {
         self.configurations(configuration.kind)
             .upsert(configuration);
     }
 
-    /// The first step: plugins and mutating webhooks, which may change the object.
+    /// Runs the first step: plugins and mutating webhooks, which may change the object.
     pub async fn admit(&self, admission: &mut Admission) -> Decision {
         let guard = StepGuard::new(self, admission);
         let decision = self.chain.admit(guard.admission).await;
@@ -94,7 +94,7 @@ impl Engine {
         decision
     }
 
-    /// The second step: plugins and validating webhooks, which see the final object.
+    /// Runs the second step: plugins and validating webhooks, on the final object.
     pub async fn validate(&self, admission: &mut Admission) -> Decision {
         let guard = StepGuard::new(self, admission);
         let decision = self.chain.validate(guard.admission).await;
@@ -125,7 +125,7 @@ impl Engine {
         self.chain.names()
     }
 
-    /// The plugins that take part in a step, in the order they run.
+    /// The plugins with a given step, in the order they run.
     pub fn plugins_in(&self, step: Step) -> impl Iterator<Item = &'static str> {
         self.chain.names_in(step)
     }
@@ -156,7 +156,7 @@ impl Drop for StepGuard<'_> {
     }
 }
 
-/// An engine in the making.
+/// A builder of engines.
 pub struct EngineBuilder {
     host: Host,
     mutating: Arc<Configurations>,
@@ -203,8 +203,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Calls the webhooks of one kind through another caller than the host's, with credentials of
-    /// its own.
+    /// Calls the webhooks of one kind through a separate caller, with its own credentials.
     #[must_use]
     pub fn caller(mut self, kind: ConfigurationKind, caller: Arc<dyn Caller>) -> Self {
         match kind {
@@ -214,32 +213,32 @@ impl EngineBuilder {
         self
     }
 
-    /// Makes a plugin available. Whether it runs is a matter of the defaults and the lists.
+    /// Adds a plugin. The defaults and the lists of names determine if it is enabled.
     #[must_use]
     pub fn plugin(mut self, plugin: impl Plugin + 'static) -> Self {
         self.plugins.add(Arc::new(plugin));
         self
     }
 
-    /// Switches plugins on.
+    /// Enables plugins.
     #[must_use]
     pub fn enable<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
         self.plugins.enable(names);
         self
     }
 
-    /// Switches plugins off.
+    /// Disables plugins.
     #[must_use]
     pub fn disable<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
         self.plugins.disable(names);
         self
     }
 
-    /// The engine.
+    /// Builds the engine.
     ///
     /// # Errors
     ///
-    /// A name on the lists is unknown, or on both.
+    /// Fails if a name is unknown, or both enabled and disabled.
     pub fn build(mut self) -> Result<Engine, PluginError> {
         for plugin in self.own_plugins() {
             self.plugins.add(plugin);

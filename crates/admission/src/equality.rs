@@ -32,8 +32,7 @@ pub fn custom(one: &Value, other: &Value) -> bool {
     one == other
 }
 
-/// An object whose members are all empty is not empty itself: a pointer to an empty struct differs
-/// from none.
+/// An object with only empty fields is not empty itself: a pointer to an empty struct differs from nil.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,12 +1,12 @@
-//! The traits of the server around the engine, with minimal implementations.
+//! The interface of the engine to its server, as traits with minimal implementations.
 //!
 //! ```text
-//!   Namespaces   which labels a namespace has            EveryNamespace
+//!   Namespaces   the labels of namespaces                EveryNamespace
 //!   Kinds        conversion, equivalence, defaults       PlainKinds
 //!   Params       parameters of policies                  NoParams
-//!   Authorizer   who may do what                         FixedAuthorizer::DenyAll
-//!   Clock, Ids   what time it is, how a call is named    SystemClock, RandomIds
-//!   Caller       how a webhook is reached                (see the module `call`)
+//!   Authorizer   authorization checks of expressions     FixedAuthorizer::DenyAll
+//!   Clock, Ids   the time, the uids of calls             SystemClock, RandomIds
+//!   Caller       webhook calls                           (see the module `call`)
 //! ```
 
 use std::cell::RefCell;
@@ -28,30 +28,30 @@ use crate::call::Caller;
 use crate::equality;
 use crate::object::{Object, Unwritten};
 
-/// A future in a box.
+/// A boxed future.
 pub type BoxFuture<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
 
-/// The host, part by part.
+/// The interface of the server.
 #[derive(Clone)]
 pub struct Host {
     /// Access to namespaces.
     pub namespaces: Arc<dyn Namespaces>,
     /// Access to kinds.
     pub kinds: Arc<dyn Kinds>,
-    /// Finds parameters of policies.
+    /// Access to policy parameters.
     pub params: Arc<dyn Params>,
-    /// Reaches webhooks.
+    /// Calls webhooks.
     pub caller: Arc<dyn Caller>,
-    /// The authorizer for expressions. By default it denies everything.
+    /// The authorizer for expressions. Denies everything by default.
     pub authorizer: Arc<dyn Authorizer>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Names calls.
+    /// Generates the uids of calls.
     pub ids: Arc<dyn Ids>,
 }
 
 impl Host {
-    /// A host that can call webhooks and has nothing else.
+    /// Creates a host that can only call webhooks.
     #[must_use]
     pub fn new(caller: Arc<dyn Caller>) -> Self {
         Self {
@@ -77,17 +77,17 @@ impl fmt::Debug for Host {
 pub struct Namespace {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// `true` while it terminates.
+    /// `true` while it is terminating.
     pub terminating: bool,
 }
 
-/// A namespace that cannot be read.
+/// A failed namespace lookup.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum NamespaceError {
     /// The namespace does not exist; the status is returned to the client unchanged.
     NotFound(Box<Status>),
-    /// It could not be found out.
+    /// The lookup failed.
     Failed(String),
 }
 
@@ -106,17 +106,17 @@ pub trait Namespaces: Send + Sync {
         true
     }
 
-    /// The namespace as the cache has it.
+    /// The namespace in the cache.
     fn cached(&self, name: &str) -> Option<Arc<Namespace>>;
 
-    /// The stored namespace. Called if the cache, which may lag behind, has none.
+    /// The stored namespace. Called if the cache, which may be stale, has none.
     ///
-    /// An error is never to be taken for a namespace without labels: that would let requests slip
-    /// past the webhooks that select by label.
+    /// An error must never be treated as a namespace without labels: requests would bypass webhooks that select by
+    /// label.
     fn fetch<'f>(&'f self, name: &'f str) -> BoxFuture<'f, Result<Arc<Namespace>, NamespaceError>>;
 }
 
-/// Every namespace exists and has the one label that every namespace has: its name.
+/// Every namespace exists and has only the name label.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EveryNamespace;
 
@@ -137,41 +137,40 @@ impl Namespaces for EveryNamespace {
     }
 }
 
-/// A resource that is the same as another: another version of it, or another group.
+/// An equivalent resource: another version, or another group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Equivalent {
     /// The resource.
     pub resource: GroupVersionResource,
-    /// Its kind, when it is known.
+    /// Its kind, if known.
     pub kind: Option<GroupVersionKind>,
 }
 
 /// Access to kinds. Every object is a JSON tree; this trait provides the type-specific operations.
 pub trait Kinds: Send + Sync {
-    /// The resources equivalent to this one in the order they were registered; whether the resource
-    /// itself is among them makes no difference.
+    /// The resources equivalent to this one, in the order of registration, with or without the resource itself.
     fn equivalents(&self, resource: &GroupVersionResource, subresource: &str) -> Arc<[Equivalent]>;
 
-    /// The object in another version.
+    /// Converts an object to another version.
     fn convert<'f>(
         &'f self,
         object: &'f Object,
         to: &'f GroupVersionKind,
     ) -> BoxFuture<'f, Result<Object, ConvertError>>;
 
-    /// Decodes a patched object: built-in kinds drop unknown members and refuse members of
-    /// the wrong type. [`Kinds::complete`] follows.
+    /// Decodes a patched object: built-in kinds drop unknown fields and reject fields of the wrong type.
+    /// [`Kinds::complete`] follows.
     ///
     /// # Errors
     ///
-    /// The tree is not such an object.
+    /// Fails if the tree is not a valid object of the kind.
     fn decode(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError>;
 
-    /// Fills in the defaults of the version.
+    /// Applies the defaults of the version.
     fn apply_defaults(&self, value: &mut Value, kind: &GroupVersionKind);
 
-    /// Fills in the defaults of an object that was decoded, and takes out what its text leaves out, such as
-    /// empty lists: webhooks and expressions do not see it, and rules of the kind do.
+    /// Applies the defaults to a decoded object, and removes what its JSON omits, such as empty lists: webhooks and
+    /// expressions do not see them, but validation does.
     fn complete(&self, value: &mut Value, kind: &GroupVersionKind) -> Option<Unwritten> {
         self.apply_defaults(value, kind);
         None
@@ -180,11 +179,11 @@ pub trait Kinds: Send + Sync {
     /// Compares two objects of a kind semantically.
     fn semantically_equal(&self, kind: &GroupVersionKind, one: &Value, other: &Value) -> bool;
 
-    /// The object merged with an apply configuration by the schema of its kind. Used by mutating policies.
+    /// Merges an apply configuration into an object by the schema of its kind. Used by mutating policies.
     ///
     /// # Errors
     ///
-    /// The configuration does not fit the kind.
+    /// Fails if the configuration does not match the kind.
     fn merge(
         &self,
         _live: &Value,
@@ -194,12 +193,12 @@ pub trait Kinds: Send + Sync {
         Err(MergeError::no_type(kind))
     }
 
-    /// Reads an object that a configuration was merged into. Go converts it rather than decode it: numbers
-    /// lose the bits that their type has no room for. [`Kinds::complete`] follows.
+    /// Decodes an object after merging a configuration. Go converts it instead of decoding: numbers lose the bits that
+    /// do not fit into their type. [`Kinds::complete`] follows.
     ///
     /// # Errors
     ///
-    /// The tree is not such an object.
+    /// Fails if the tree is not a valid object of the kind.
     fn decode_merged(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
         self.decode(value, kind)
     }
@@ -208,27 +207,27 @@ pub trait Kinds: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The tree is not such an object.
+    /// Fails if the tree is not a valid object of the kind.
     fn decode_strictly(&self, value: Value, kind: &GroupVersionKind) -> Result<Value, DecodeError> {
         self.decode(value, kind)
     }
 
-    /// Returns true if there are schemas for the group and version of a kind.
+    /// Returns true if there are schemas for the group version of a kind.
     fn knows_version(&self, _: &GroupVersionKind) -> bool {
         true
     }
 
-    /// Returns true for parts of custom resources that are of a built-in kind, such as a scale: their
-    /// patched objects are read without its schema, and brought into it afterwards.
+    /// Returns true for subresources of custom resources with a built-in kind, such as a scale: their patched objects
+    /// are decoded without its schema, which is applied afterwards.
     fn is_read_untyped(&self, _: &GroupVersionResource, _: &GroupVersionKind) -> bool {
         false
     }
 
-    /// Reads a patched object without a schema.
+    /// Decodes a patched object without a schema.
     ///
     /// # Errors
     ///
-    /// The object does not say its kind.
+    /// Fails if the object has no kind.
     fn decode_untyped(&self, value: Value) -> Result<Value, DecodeError> {
         Ok(value)
     }
@@ -239,7 +238,7 @@ pub trait Kinds: Send + Sync {
     }
 }
 
-/// An error of the server around the engine.
+/// An error of the server.
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An object that cannot be converted to another version.
@@ -278,38 +277,38 @@ impl ConvertError {
     }
 }
 
-/// An object that cannot be decoded. The text follows `Internal error occurred: `.
+/// An object that cannot be decoded. The message follows `Internal error occurred: `.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// The value is not an object at all.
+    /// The value is not an object.
     #[error(
         "couldn't get version/kind; json parse error: json: cannot unmarshal {0} into Go value of \
          type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
          \"json:\\\"kind,omitempty\\\"\" }}"
     )]
     NotAnObject(&'static str),
-    /// The object has unknown or duplicate fields where they are rejected.
+    /// The object has unknown or duplicate fields, which are rejected.
     #[error("strict decoding error: {}", .0.join(", "))]
     Strict(Vec<String>),
-    /// The object is not one of its kind.
+    /// The object is invalid for its kind.
     #[error(transparent)]
     Invalid(HostError),
 }
 
 impl DecodeError {
-    /// The object is not one of its kind.
+    /// The object is invalid for its kind.
     pub fn invalid(error: impl Into<HostError>) -> Self {
         Self::Invalid(error.into())
     }
 }
 
-/// A parameter that cannot be read.
+/// A failed parameter lookup.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct ParamError(HostError);
 
 impl ParamError {
-    /// The parameter cannot be read because of this error.
+    /// Creates the error from its cause.
     pub fn new(error: impl Into<HostError>) -> Self {
         Self(error.into())
     }
@@ -334,7 +333,7 @@ impl MergeError {
 /// A parameter of a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Param {
-    /// Its namespace; nothing for kinds without.
+    /// Its namespace; empty for cluster-scoped kinds.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -347,18 +346,18 @@ pub struct Param {
 /// The scope of a kind of parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamScope {
-    /// In no namespace.
+    /// Cluster-scoped.
     Cluster,
-    /// Each in a namespace.
+    /// Namespaced.
     Namespaced,
 }
 
-/// Finds parameters of policies.
+/// Access to policy parameters.
 pub trait Params: Send + Sync {
     /// The scope of a parameter kind; `None` if the kind does not exist.
     fn scope(&self, kind: &ParamKind) -> Option<ParamScope>;
 
-    /// One object. The namespace is empty for kinds without.
+    /// One object. The namespace is empty for cluster-scoped kinds.
     fn get<'f>(
         &'f self,
         kind: &'f ParamKind,
@@ -366,8 +365,7 @@ pub trait Params: Send + Sync {
         name: &'f str,
     ) -> BoxFuture<'f, Result<Option<Arc<Param>>, ParamError>>;
 
-    /// All objects of a kind in a namespace, in order of their names. The namespace is empty for
-    /// kinds without.
+    /// All objects of a kind in a namespace, sorted by name. The namespace is empty for cluster-scoped kinds.
     fn list<'f>(
         &'f self,
         kind: &'f ParamKind,
@@ -375,7 +373,7 @@ pub trait Params: Send + Sync {
     ) -> BoxFuture<'f, Result<Vec<Arc<Param>>, ParamError>>;
 }
 
-/// There are no kinds that parameters could be of.
+/// No parameter kinds exist.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoParams;
 
@@ -402,7 +400,7 @@ impl Params for NoParams {
     }
 }
 
-/// Kinds about which nothing is known: each has one version, keeps all members and has no defaults.
+/// Untyped kinds: each has one version, preserves all fields and has no defaults.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlainKinds;
 
@@ -431,11 +429,11 @@ impl Kinds for PlainKinds {
     }
 }
 
-/// Checks that a tree is an object at all.
+/// Checks that a tree is a JSON object.
 ///
 /// # Errors
 ///
-/// It is not.
+/// Fails if it is not.
 pub fn check_is_object(value: &Value) -> Result<(), DecodeError> {
     let found = match value {
         Value::Object(_) => return Ok(()),
@@ -450,11 +448,11 @@ pub fn check_is_object(value: &Value) -> Result<(), DecodeError> {
 
 /// The clock.
 pub trait Clock: Send + Sync {
-    /// The current time on the clock of deadlines.
+    /// The current time, on the clock of deadlines.
     fn now(&self) -> Instant;
 }
 
-/// The clock of the runtime; in tests it can be stopped.
+/// The clock of the Tokio runtime, which tests can pause.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -464,9 +462,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// Names calls.
+/// Generates the uids of calls.
 pub trait Ids: Send + Sync {
-    /// A name no other call has.
+    /// A unique identifier.
     fn uid(&self) -> String;
 }
 
@@ -487,8 +485,8 @@ thread_local! {
     static RANDOM: RefCell<RandomBytes> = const { RefCell::new(RandomBytes { bytes: [0; 1024], used: 1024 }) };
 }
 
-/// Random bytes from the system, read by the kilobyte: every request and every object needs an id, and a system call
-/// for each would be as expensive as the rest.
+/// Random bytes from the system, read by the kilobyte: every request and every object needs an ID, and a system call
+/// for each would double the cost.
 struct RandomBytes {
     bytes: [u8; 1024],
     used: usize,
@@ -511,7 +509,7 @@ impl RandomBytes {
     }
 }
 
-/// Without randomness from the system the hasher's seeds still differ per call.
+/// The hasher's seeds, which differ per call even without a system entropy source.
 fn seeds() -> [u8; 16] {
     let seed = |n: u64| u128::from(std::hash::RandomState::new().hash_one(n));
     (seed(0) << 64 | seed(1)).to_ne_bytes()
@@ -528,7 +526,7 @@ mod tests {
 
     #[test]
     fn names_calls_by_random_uuids() {
-        // More than are asked for at once.
+        // More than one buffer.
         let uids: BTreeSet<String> = (0..1000).map(|_| RandomIds.uid()).collect();
         assert_eq!(uids.len(), 1000);
         for uid in uids {

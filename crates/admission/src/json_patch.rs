@@ -1,18 +1,17 @@
-//! JSON Patch in the dialect of the API server.
+//! JSON Patch as implemented by the API server.
 //!
-//! Webhooks answer with a patch, and clients have come to rely on what the API server makes of it:
-//! `replace` of an absent member adds it, negative indexes count from the end, `test` compares
-//! texts and not numbers, and every refusal has its words. This module reproduces all of that on
-//! our own tree. It does not decide what a refusal means for the request, nor does it restore
-//! defaults or identity afterwards.
+//! Webhooks respond with a patch, and clients depend on the API server's interpretation: `replace` of an absent field
+//! adds it, negative indexes count from the end, `test` compares numbers as text, and error messages are fixed. This
+//! module reproduces all of that on JSON trees. The effect of an error on the request is decided elsewhere, as are
+//! defaulting and identity afterwards.
 //!
-//! Everything here is bounded: the number of operations, what `copy` may add, the depth of the
-//! result, and the work, which is linear in the object and the patch but for logarithms. Nothing
-//! recurses over input beyond that depth, so depth costs heap and never stack.
+//! Everything here is bounded: the number of operations, the bytes added by `copy`, the depth of the result, and the
+//! work, which is linear in the object and the patch except for logarithms. Nothing recurses over input beyond that
+//! depth, so depth uses heap memory, not the stack.
 //!
 //! UPSTREAM: gopkg.in/evanphx/json-patch.v4 v4.13.0 patch.go. Where that library would panic (a
 //! `null` element under `test`, `replace` of the whole document without a value, a member added to
-//! a copied `null`), the operation is refused or compared as one would expect.
+//! a copied `null`), the operation is rejected or compared in the obvious way.
 
 mod error;
 mod list;
@@ -44,7 +43,7 @@ pub const MAX_COPIED_BYTES: u64 = 3 * 1024 * 1024;
 /// thread.
 pub const MAX_DEPTH: usize = 500;
 
-/// A patch that was read and may be applied.
+/// A decoded patch.
 #[derive(Debug, Clone)]
 pub struct Patch {
     source: Vec<u8>,
@@ -52,7 +51,7 @@ pub struct Patch {
     len: usize,
 }
 
-/// Bytes that are not a patch. The text follows `received undecodable patch in webhook response: `.
+/// An undecodable patch. The message follows `received undecodable patch in webhook response: `.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes are not JSON.
@@ -76,7 +75,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// The bytes are not a JSON list of objects, or the list is too long.
+    /// Fails if the bytes are not a JSON list of objects, or the list is too long.
     ///
     /// ```
     /// use lockgate_admission::json_patch::Patch;
@@ -122,7 +121,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// The first operation that does not apply; `object` is as it was in any case.
+    /// Fails with the first operation that cannot be applied; `object` is unchanged in any case.
     ///
     /// ```
     /// use lockgate_admission::json_patch::Patch;
@@ -151,8 +150,8 @@ impl Patch {
         Ok(run.tree.to_value()?)
     }
 
-    /// The patch as compact JSON for the audit log: the members of each operation sorted by name,
-    /// their values as sent, with Go's HTML escapes.
+    /// The patch as compact JSON for the audit log: the fields of each operation sorted by name, their values as sent,
+    /// with Go's HTML escapes.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut out = Vec::with_capacity(self.source.len());
@@ -165,7 +164,7 @@ impl Patch {
                 out.extend_from_slice(b"null");
                 continue;
             }
-            // A repeated member counts once, with its last value.
+            // Of duplicate fields the last one is used.
             let members: BTreeMap<&str, Value<'_>> = operation
                 .members()
                 .map(|member| (member.key, member.value))
@@ -184,7 +183,7 @@ impl Patch {
             out.push(b'}');
         }
         out.push(b']');
-        // Go replaces each byte that is not UTF-8 by itself.
+        // Go replaces each invalid UTF-8 byte separately.
         let mut text = String::with_capacity(out.len());
         for chunk in out.utf8_chunks() {
             text.push_str(chunk.valid());
@@ -196,19 +195,8 @@ impl Patch {
 
 fn wrong_type(found: Kind, go_type: &'static str) -> DecodeError {
     DecodeError::WrongType {
-        found: kind_name(found),
+        found: found.name(),
         go_type,
-    }
-}
-
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Null => "null",
-        Kind::Bool => "bool",
-        Kind::Number => "number",
-        Kind::String => "string",
-        Kind::Array => "array",
-        Kind::Object => "object",
     }
 }
 
@@ -237,17 +225,17 @@ impl<'a> Operation<'a> {
             None => Err(missing),
             Some(value) => value
                 .as_str()
-                .ok_or_else(|| PointerProblem::NotAString(kind_name(value.kind()))),
+                .ok_or_else(|| PointerProblem::NotAString(value.kind().name())),
         }
     }
 
-    /// The value, if there is one; it may be `null`.
+    /// The value, if any; it may be `null`.
     fn value(self) -> Option<Value<'a>> {
         self.0.get("value")
     }
 }
 
-/// A patch being applied.
+/// A patch that is being applied.
 struct Run<'a> {
     tree: Tree<'a>,
     copied: u64,
@@ -255,7 +243,7 @@ struct Run<'a> {
 
 type Step = Result<(), Failure>;
 
-/// A `path` or `from` that cannot be read.
+/// The error for an invalid `path` or `from`.
 fn pointer(
     operation: &'static str,
     member: &'static str,
@@ -267,7 +255,7 @@ fn pointer(
     }
 }
 
-/// A path that leads nowhere.
+/// The error for a path that does not exist.
 fn no_target(operation: &'static str, missing: &'static str, path: impl Into<String>) -> Failure {
     Failure::NoTarget {
         operation,
@@ -276,7 +264,7 @@ fn no_target(operation: &'static str, missing: &'static str, path: impl Into<Str
     }
 }
 
-/// A container that does not take or have the key.
+/// The error for a key that its container does not accept.
 fn target(
     operation: &'static str,
     member: &'static str,

@@ -1,8 +1,7 @@
-//! Kubernetes dynamic admission control as a library: match, call, patch, reinvoke, validate, and say
-//! why.
+//! Kubernetes dynamic admission control as a library: match, call, patch, reinvoke, validate, and explain.
 //!
-//! An API server hands every write to the [`engine::Engine`] twice. In between it fills in its own
-//! fields and validates the object:
+//! An API server submits every write to the [`engine::Engine`] twice. In between it sets its own fields and validates
+//! the object:
 //!
 //! ```text
 //!              ┌──────────── second round, once, if a webhook changed the object ───────────┐
@@ -11,11 +10,9 @@
 //!              └───────────── admit ──────────────────┘              └── validate, all at once ──┘
 //! ```
 //!
-//! Everything the engine needs from the server around it is a trait in [`host`], and each has an
-//! implementation for a server that has nothing. How webhooks are reached is one of them
-//! ([`call::Caller`]); [`https::HttpsCaller`] reaches them as the API server does. Everything that
-//! happens is recorded in one value, the [`trace::Trace`]: warnings, audit annotations and [`metrics`]
-//! are read from it.
+//! Everything the engine needs from its server is a trait in [`host`], each with a minimal implementation. One of them
+//! calls webhooks ([`call::Caller`]); [`https::HttpsCaller`] implements it as the API server does. Everything that
+//! happens is recorded in the [`trace::Trace`]: warnings, audit annotations and [`metrics`] are derived from it.
 //!
 //! # Embedding it
 //!
@@ -75,23 +72,21 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Registrations are passed to the engine as they are written ([`engine::Engine::register`]) or as a
-//! watch delivers them ([`configuration::Configurations`]); a request that begins afterwards sees them.
-//! The example `aggregated` is a small API server whose writes pass the chain; the crate `lockgate-follow`
-//! follows the registrations of a live API server.
+//! Registrations are passed to the engine as API objects ([`engine::Engine::register`]) or as a watch delivers them
+//! ([`configuration::Configurations`]); requests that start afterwards use them. The example `aggregated` is a small
+//! API server whose writes pass the chain; the crate `lockgate-follow` watches the registrations of a live API server.
 //!
 //! # Following a request
 //!
-//! The trace is complete once a step is over. While it runs, spans of the crate `tracing` say
-//! which plugin and which webhook it waits for, and a line at debug level says when match conditions
-//! kept a webhook from being called. A request that is dropped, because its client went away, ends
-//! the calls under way and is counted like any other.
+//! The trace is complete at the end of a step. Meanwhile, spans of the crate `tracing` show the plugin and webhook in
+//! progress, and a debug event is logged when match conditions exclude a webhook. A request that is dropped, because
+//! its client disconnected, cancels the calls in progress and is counted like any other.
 //!
 //! # What is bounded
 //!
-//! Calls by their deadlines and by thirty seconds, patches by the limits of [`json_patch`],
-//! expressions by their cost, warnings by the limits of the API server, and series of a metric by
-//! their number. A panic in a caller is the failure of that call and of nothing else.
+//! Calls are bounded by their deadlines and by thirty seconds, patches by the limits of [`json_patch`], expressions by
+//! their cost, warnings by the limits of the API server, and metrics by their number of series. A panic in a caller is
+//! a failure of that call only.
 
 #![warn(missing_docs)]
 
@@ -107,21 +102,21 @@ pub mod status;
 pub mod audit;
 pub mod warnings;
 
-// Comparing and patching objects.
+// Comparison and patching of objects.
 pub mod equality;
 pub mod json_patch;
 
-// The server around the engine, as traits.
+// The interface of the server, as traits.
 pub mod host;
 
-// Registrations, compiled, and which of them match a request.
+// Compiled registrations, and their matching.
 pub mod conditions;
 
 pub mod configuration;
 
 pub mod matching;
 
-// The record of one request, and the plugins that read and write it.
+// The record of one request, and the plugins that use it.
 pub mod trace;
 
 mod reinvocation;
@@ -131,7 +126,7 @@ pub mod webhook;
 
 pub mod policy;
 
-// Plugins in order.
+// The plugin chain.
 pub mod chain;
 pub mod order;
 
@@ -139,7 +134,7 @@ pub mod metrics;
 
 pub mod engine;
 
-/// The HTTPS client, for embedders who need no other.
+/// The HTTPS client for webhooks.
 pub use lockgate_webhook_client as https;
 pub use lockgate_webhook_client::call;
 

@@ -8,7 +8,7 @@
 //! predicate that does not match ends the evaluation. A selector error is only recorded: if no rule matches, it has
 //! no effect.
 //!
-//! Nothing here calls a webhook, and nothing here allocates while the answer is yes or no.
+//! Nothing here calls a webhook, and nothing allocates unless there is an error.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/generic/webhook.go
 
@@ -37,7 +37,7 @@ use crate::request::Request;
 
 pub use crate::conditions::{ConditionsGate, ConditionsTrace, ConditionsVerdict};
 
-/// The verdicts of the predicates of one hook. Predicates after the first that does not match are not evaluated.
+/// The verdicts of the predicates of one webhook. Predicates after the first that does not match are not evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Predicates {
     /// The namespace selector.
@@ -51,20 +51,20 @@ pub struct Predicates {
 /// The consequence of the predicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
-    /// The hook has nothing to do with the request.
+    /// The webhook does not match the request.
     Skip,
-    /// The hook is called, about this resource, if its match conditions hold.
+    /// The webhook is called with this resource, if its match conditions are true.
     Call(Target),
-    /// A selector failed and the hook's rules match: the request fails.
+    /// A selector failed and the webhook's rules match: the request fails.
     Fail,
 }
 
-/// The resource a hook is called about.
+/// The resource that a webhook is called with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// The one the client addressed.
+    /// The requested resource.
     Requested,
-    /// One that is equivalent to it, by its position among the equivalents.
+    /// An equivalent resource, by its index.
     Equivalent(usize),
 }
 
@@ -77,7 +77,7 @@ impl Predicates {
         };
         let target = match rule {
             RuleVerdict::None | RuleVerdict::Excluded { .. } => return Selection::Skip,
-            // The kind is looked up as soon as the rule matches, before remembered errors count.
+            // The kind is looked up when the rule matches, before recorded errors are considered.
             RuleVerdict::UnknownKind { .. } => return Selection::Fail,
             RuleVerdict::Exact { .. } | RuleVerdict::Unrestricted => Target::Requested,
             RuleVerdict::Equivalent { equivalent, .. } => Target::Equivalent(equivalent),
@@ -89,11 +89,11 @@ impl Predicates {
     }
 }
 
-/// A verdict needs the namespace, and the cache has none.
+/// A verdict requires the namespace, which is not in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamespaceMissing;
 
-/// Decides for the hooks of one request, remembering what it learned on the way.
+/// Matches the webhooks of one request, caching intermediate results.
 #[derive(Debug)]
 pub struct Matcher<'m> {
     host: &'m Host,
@@ -106,7 +106,7 @@ pub struct Matcher<'m> {
 }
 
 impl<'m> Matcher<'m> {
-    /// A matcher for this request.
+    /// Creates a matcher for this request.
     #[must_use]
     pub fn new(host: &'m Host, request: &Request) -> Self {
         Self {
@@ -152,18 +152,18 @@ impl<'m> Matcher<'m> {
         )
     }
 
-    /// The hooks worth deciding about.
+    /// The webhooks that may match.
     #[must_use]
     pub fn candidates(&self, snapshot: &Snapshot, request: &Request) -> Candidates {
         self.find(snapshot.index(), request)
     }
 
-    /// The candidates an index has for the request.
+    /// The candidates of an index for the request.
     pub(crate) fn find(&self, index: &Index, request: &Request) -> Candidates {
         index.candidates(request.operation, &request.resource, &self.equivalents)
     }
 
-    /// The verdicts for one hook. `object` is the object as earlier hooks left it.
+    /// The verdicts for one webhook. `object` is the current object, after earlier webhooks.
     pub async fn decide(
         &mut self,
         hook: &CompiledHook,
@@ -194,11 +194,11 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// The same, as far as the cache can tell. A yes or no costs no allocation.
+    /// The same, using only the cache. A verdict costs no allocation.
     ///
     /// # Errors
     ///
-    /// The namespace is needed, and the cache has none.
+    /// Fails if the namespace is required and not in the cache.
     pub fn decide_from_cache(
         &mut self,
         hook: &CompiledHook,
@@ -248,7 +248,7 @@ impl<'m> Matcher<'m> {
         Facts::new(request, kind, resource, asking.clone()).recording(self.records)
     }
 
-    /// The namespace, if it was read.
+    /// The namespace, if it was looked up.
     pub(crate) fn namespace(&self) -> Option<&Arc<Namespace>> {
         match &self.namespace {
             NamespaceLookup::Known(namespace) => Some(namespace),
@@ -256,7 +256,7 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// The resource and kind of a target; none for an equivalent that this request does not have.
+    /// The resource and kind of a target; `None` for an equivalent that the request does not have.
     pub(crate) fn resolve<'r>(
         &'r self,
         target: Target,
@@ -276,7 +276,7 @@ impl<'m> Matcher<'m> {
         self.failure_about(&hook.criteria, predicates)
     }
 
-    /// The failure as text, where no status is made of it.
+    /// The failure as text.
     pub(crate) fn failure_text(&self, criteria: &Criteria, predicates: &Predicates) -> String {
         let message = self.failure_about(criteria, predicates).message;
         match predicates.rule {

@@ -1,7 +1,7 @@
 //! The metrics of admission, counted from traces.
 //!
-//! Names, labels and buckets are those of kube-apiserver v1.36. One more counter carries the name
-//! that the enhancement of match conditions first gave it.
+//! Names, labels and buckets are those of kube-apiserver v1.36. One more counter has the name that the enhancement
+//! proposal of match conditions first specified.
 //!
 //! UPSTREAM: apiserver pkg/admission/metrics/metrics.go
 
@@ -26,7 +26,7 @@ use crate::trace::{
     StepTrace,
 };
 
-/// Codes above this are shown as this, so that webhooks cannot make up series.
+/// Codes above this are reported as this, so that webhooks cannot create arbitrary series.
 const MAX_CODE: i32 = 600;
 
 const STEP_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
@@ -43,7 +43,7 @@ struct Families {
     step: Family<Histogram>,
     step_summary: Family<Summary>,
     controller: Family<Histogram>,
-    /// The series of plugins that allowed, in the order of the last run: the next run has the same.
+    /// The series of plugins that allowed the request, in the order of the last run: the next run has the same.
     allowed: HashMap<(Step, Operation), Vec<(&'static str, usize)>, RandomState>,
     webhook: Family<Histogram>,
     rejection: Family<u64>,
@@ -68,7 +68,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Creates it with all counts at zero.
     #[must_use]
     pub fn new() -> Self {
         let condition_labels = &["kind", "name", "operation", "type"];
@@ -175,13 +175,13 @@ impl Metrics {
         }))
     }
 
-    /// Counts what one step did. `now` is when it ended.
+    /// Counts the results of one step. `now` is its end.
     pub fn record(&self, step: &StepTrace, now: Instant) {
         let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         families.record(step, now);
     }
 
-    /// All metrics in the text format of Prometheus.
+    /// All metrics in the Prometheus text format.
     #[must_use]
     pub fn render(&self, now: Instant) -> String {
         let families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -253,7 +253,7 @@ impl Families {
         let Some(conditions) = &hook.conditions else {
             return;
         };
-        // UPSTREAM: the two counters of match conditions disagree on the word for validation.
+        // UPSTREAM: the two counters of match conditions use different labels for validation.
         let name = hook.hook.name();
         let labels = &["webhook", name, operation, step.webhook_name()];
         for _ in 0..conditions.errors {
@@ -305,7 +305,7 @@ impl Families {
         }
     }
 
-    /// Conditions of mutating policies are counted as if they were validating ones.
+    /// Conditions of mutating policies are counted like those of validating ones.
     fn record_policy_conditions(
         &mut self,
         operation: &str,
@@ -347,12 +347,12 @@ impl Families {
                 let rejected = policy == FailurePolicy::Fail;
                 (rejected.then_some("calling_webhook_error"), *code)
             }
-            // UPSTREAM: what a client did by going away is not held against the webhook.
+            // UPSTREAM: a client's disconnect does not count as a failure of the webhook.
             CallOutcome::Canceled => {
                 let rejected = policy == FailurePolicy::Fail;
                 return self.count_call(name, operation, kind, 503, rejected, call);
             }
-            // A panic passes by where calls are counted.
+            // A panic unwinds past the place where calls are counted.
             CallOutcome::Panicked { .. } => return,
         };
         match call.outcome.legacy_certificate() {
@@ -386,7 +386,7 @@ impl Families {
     }
 }
 
-/// The kind of an error, derived from its message.
+/// The type of an error, derived from its message.
 fn error_type(error: Option<&str>) -> &'static str {
     match error {
         None => "no_error",

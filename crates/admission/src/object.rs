@@ -1,4 +1,4 @@
-//! An object of a request: its JSON tree, and its JSON text built at most once.
+//! An object of a request: its JSON tree, and its JSON text, encoded at most once.
 
 use std::any::Any;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 use lockgate_go::json;
 use serde_json::{Map, Value};
 
-/// A JSON object that is shared and never changes.
+/// A shared, immutable JSON object.
 ///
-/// Every webhook of a phase is sent the same text, so it is written once, when it is first needed,
-/// or never when the host kept the bytes it read.
+/// Every webhook of a phase receives the same text, so it is encoded once, on first use, or never if the host provides
+/// the bytes it read.
 #[derive(Clone)]
 pub struct Object(Arc<Inner>);
 
@@ -23,7 +23,7 @@ struct Inner {
 /// Host-specific state of an object that its tree does not represent, such as empty lists.
 pub type Unwritten = Arc<dyn Any + Send + Sync>;
 
-/// A copy is made to be changed: it has no text yet.
+/// A clone is made in order to be changed: it has no text yet.
 impl Clone for Inner {
     fn clone(&self) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Clone for Inner {
 }
 
 impl Object {
-    /// An object whose text is written when it is needed.
+    /// Creates an object whose text is encoded on first use.
     #[must_use]
     pub fn new(value: Value) -> Self {
         Self(Arc::new(Inner {
@@ -45,7 +45,7 @@ impl Object {
         }))
     }
 
-    /// An object with what its tree does not tell.
+    /// Creates an object with host-specific state.
     #[must_use]
     pub fn with_unwritten(value: Value, unwritten: Option<Unwritten>) -> Self {
         Self(Arc::new(Inner {
@@ -55,7 +55,7 @@ impl Object {
         }))
     }
 
-    /// An object whose text is known already. The caller vouches that both say the same.
+    /// Creates an object with its text. The caller guarantees that they are equivalent.
     #[must_use]
     pub fn with_text(value: Value, text: impl Into<Box<str>>) -> Self {
         Self(Arc::new(Inner {
@@ -85,20 +85,20 @@ impl Object {
         self.0.unwritten.as_ref()
     }
 
-    /// The tree, which is copied only if others share it.
+    /// The tree, copied only if it is shared.
     #[must_use]
     pub fn into_value(self) -> Value {
         Arc::try_unwrap(self.0).map_or_else(|shared| shared.value.clone(), |inner| inner.value)
     }
 
-    /// The tree, to be changed. It is copied only if others share it.
+    /// The mutable tree, copied only if it is shared.
     pub fn value_mut(&mut self) -> &mut Value {
         let inner = Arc::make_mut(&mut self.0);
         inner.text.take();
         &mut inner.value
     }
 
-    /// A member of `metadata`, when it is a text.
+    /// A string field of `metadata`.
     #[must_use]
     pub fn metadata_text(&self, member: &str) -> Option<&str> {
         self.value().get("metadata")?.get(member)?.as_str()
@@ -110,7 +110,7 @@ impl Object {
         find(self.labels()?, key)?.as_str()
     }
 
-    /// The labels, when there are any.
+    /// The labels, if any.
     pub(crate) fn labels(&self) -> Option<&Map<String, Value>> {
         let metadata = find(self.value().as_object()?, "metadata")?.as_object()?;
         find(metadata, "labels")?.as_object()
@@ -123,7 +123,7 @@ impl Object {
     }
 }
 
-/// A member of a map whose few keys mostly differ in length. A tree compares them all, in order.
+/// A field of a map whose few keys mostly differ in length. A tree search compares whole keys, in order.
 pub(crate) fn find<'m>(map: &'m Map<String, Value>, key: &str) -> Option<&'m Value> {
     if map.len() > SMALL {
         return map.get(key);
@@ -131,11 +131,10 @@ pub(crate) fn find<'m>(map: &'m Map<String, Value>, key: &str) -> Option<&'m Val
     first_named(map.iter(), key)
 }
 
-/// Maps up to this size are searched from their beginning.
+/// Maps up to this size are searched linearly.
 pub(crate) const SMALL: usize = 32;
 
-/// The first value under a key. Selectors look for labels of every webhook, so this is worth its own
-/// search.
+/// The first value of a key. Selectors look up labels for every webhook, so a special search is worthwhile.
 #[inline]
 pub(crate) fn first_named<'m, V>(
     mut entries: impl Iterator<Item = (&'m String, &'m V)>,

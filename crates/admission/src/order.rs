@@ -1,4 +1,4 @@
-//! The order plugins run in, which is built in, and which of them run, which is not.
+//! The built-in order of plugins, and the lists that enable and disable them.
 //!
 //! UPSTREAM: kubernetes pkg/kubeapiserver/options/plugins.go
 
@@ -10,8 +10,8 @@ use lockgate_go::quote::quote;
 
 use crate::plugin::Plugin;
 
-/// The plugins of an API server, in the order they run. A host may not provide some of them; their names
-/// are known all the same.
+/// The plugins of an API server, in the order they run. A host may lack some of them; their names are valid
+/// nevertheless.
 pub const ORDER: [&str; 41] = [
     "AlwaysAdmit",
     "NamespaceAutoProvision",
@@ -56,10 +56,10 @@ pub const ORDER: [&str; 41] = [
     "AlwaysDeny",
 ];
 
-/// Plugins that are not in the list run before this one: webhooks see what they did.
+/// Plugins that are not in the list run before this one: webhooks see their changes.
 const FIRST_OF_THE_LAST: &str = "MutatingAdmissionPolicy";
 
-/// Plugins that run only when they are switched on.
+/// Plugins that are disabled by default.
 const OFF_BY_DEFAULT: [&str; 14] = [
     "AlwaysAdmit",
     "NamespaceAutoProvision",
@@ -77,19 +77,19 @@ const OFF_BY_DEFAULT: [&str; 14] = [
     "AlwaysDeny",
 ];
 
-/// Lists of plugins that make no sense: everything that is wrong with them.
+/// Invalid lists of plugins, with all errors.
 ///
-/// UPSTREAM: apiserver pkg/server/options/admission.go (Validate), whose errors are aggregated.
+/// UPSTREAM: apiserver pkg/server/options/admission.go (Validate); errors are aggregated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginError(Vec<Mistake>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mistake {
-    /// A plugin to be switched on is unknown.
+    /// A plugin to be enabled is unknown.
     UnknownEnabled(String),
-    /// A plugin to be switched off is unknown.
+    /// A plugin to be disabled is unknown.
     UnknownDisabled(String),
-    /// Plugins are to be switched on and off at once.
+    /// Plugins are both enabled and disabled.
     Overlap(Vec<String>),
 }
 
@@ -157,15 +157,15 @@ impl Switches {
         has(&self.enabled) || !has(&self.disabled) && !OFF_BY_DEFAULT.contains(&name)
     }
 
-    /// Checks the lists.
+    /// Validates the lists.
     ///
     /// # Errors
     ///
-    /// A name is unknown, or on both lists.
+    /// Fails if a name is unknown, or on both lists.
     pub fn check<'n>(&self, others: impl IntoIterator<Item = &'n str>) -> Result<(), PluginError> {
         let others: BTreeSet<&str> = others.into_iter().collect();
         let is_unknown = |name: &&String| {
-            // An empty list is a list of one empty name to some.
+            // Some programs pass an empty list as a list with one empty name.
             !name.is_empty() && !ORDER.contains(&name.as_str()) && !others.contains(name.as_str())
         };
         let on = self.enabled.iter().filter(is_unknown).cloned();
@@ -217,7 +217,7 @@ impl Plugins {
         self.switches.disabled.extend(names);
     }
 
-    /// The plugins that run, in order.
+    /// The enabled plugins, in order.
     pub(crate) fn ordered(self) -> Result<Vec<Arc<dyn Plugin>>, PluginError> {
         self.switches
             .check(self.known.iter().map(|plugin| plugin.name()))?;

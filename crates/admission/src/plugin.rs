@@ -1,7 +1,7 @@
-//! A plugin, and the request as plugins see it.
+//! The plugin trait, and a request as plugins see it.
 //!
-//! Webhooks are called by two plugins; everything compiled in is another. All of them get the same
-//! record of the request, may read its facts, and say what they have to say through it.
+//! Two plugins call webhooks; every in-process plugin is another one. All of them share the record of the request, from
+//! which they read its facts, and to which they add their results.
 
 use std::any::Any;
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::request::{Operation, Request};
 use crate::trace::{PluginTrace, Step, Trace};
 use crate::warnings::Warnings;
 
-/// Takes part in admission.
+/// A plugin of the admission chain.
 pub trait Plugin: Send + Sync {
-    /// The name it is switched on and off by.
+    /// The name that enables and disables it.
     fn name(&self) -> &'static str;
 
     /// Returns `true` if it handles the operation.
@@ -42,12 +42,12 @@ pub trait Plugin: Send + Sync {
         true
     }
 
-    /// Decides, and may replace the object. Runs again when a webhook changed the object.
+    /// Mutates or validates the object. Runs again if a webhook changed the object.
     fn admit<'f>(&'f self, _: &'f mut Admission) -> BoxFuture<'f, Decision> {
         Box::pin(async { Decision::Allow })
     }
 
-    /// Decides. The object is final.
+    /// Validates the final object.
     fn validate<'f>(&'f self, _: &'f mut Admission) -> BoxFuture<'f, Decision> {
         Box::pin(async { Decision::Allow })
     }
@@ -83,24 +83,24 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
     }
 }
 
-/// One request on its way through admission, and what happened to it so far.
+/// One request during admission, with the record of its results so far.
 #[derive(Clone)]
 pub struct Admission {
     pub(crate) request: Request,
     pub(crate) trace: Trace,
-    /// The run of a plugin that is under way.
+    /// The plugin run in progress.
     pub(crate) running: PluginTrace,
     /// The step, plugin and calls in progress.
     pub(crate) under_way: UnderWay,
     pub(crate) reinvocation: Reinvocation,
     pub(crate) policy_reinvocation: PolicyReinvocation,
     pub(crate) detail: Detail,
-    /// Set when the trace keeps the object after every change.
+    /// True if the trace records the object after every change.
     pub(crate) records_objects: bool,
     held: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
-/// Since when something runs. It is for requests that are given up, of which nothing else remains.
+/// The start times of everything in progress, with which the traces of cancelled requests are completed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UnderWay {
     pub(crate) step: Option<Instant>,
@@ -112,10 +112,10 @@ pub(crate) struct UnderWay {
 /// The webhooks that a trace covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Detail {
-    /// Hooks that may match by operation, group and resource.
+    /// Webhooks that may match by operation, group and resource.
     #[default]
     Candidates,
-    /// Every one that is registered, for explanations.
+    /// All registered webhooks, for explanations.
     Everything,
 }
 
@@ -129,7 +129,7 @@ pub struct Remarks {
 }
 
 impl Admission {
-    /// A request that nothing has happened to.
+    /// Creates a request before admission.
     #[must_use]
     pub fn new(request: Request) -> Self {
         Self {
@@ -154,22 +154,21 @@ impl Admission {
         }
     }
 
-    /// Keeps the object in the trace as it was before the first change and after each. Every change
-    /// costs a copy then.
+    /// Records the object in the trace before the first change and after each. Every change then costs a copy.
     #[must_use]
     pub fn record_objects(mut self) -> Self {
         self.records_objects = true;
         self
     }
 
-    /// The facts.
+    /// The facts of the request.
     #[must_use]
     pub fn request(&self) -> &Request {
         &self.request
     }
 
-    /// The facts, to be brought up to date between the steps: the server fills in names and system
-    /// fields after objects were changed and before they are validated.
+    /// The mutable facts of the request, for updates between the steps: the server sets names and system fields after
+    /// mutation and before validation.
     pub fn request_mut(&mut self) -> &mut Request {
         &mut self.request
     }
@@ -179,12 +178,12 @@ impl Admission {
         self.request.set_patched(object.into());
     }
 
-    /// The object before webhooks, policies or plugins put another one in its place, if any did.
+    /// The object before webhooks, policies or plugins replaced it, if any did.
     pub fn take_unpatched(&mut self) -> Option<Object> {
         self.request.take_unpatched()
     }
 
-    /// The object, to be changed in place. For plugins in the first step.
+    /// The mutable object. For plugins in the first step.
     pub fn object_mut(&mut self) -> Option<&mut Value> {
         self.request.object.as_mut().map(Object::value_mut)
     }
@@ -194,21 +193,21 @@ impl Admission {
         self.request.object.clone().filter(|_| self.records_objects)
     }
 
-    /// Keeps a value until the write completes, successfully or not: for example a reservation of a plugin for the
+    /// Holds a value until the write completes, successfully or not: for example a reservation of a plugin for the
     /// object.
     pub fn hold(&mut self, kept: Arc<dyn Any + Send + Sync>) {
         self.held.push(kept);
     }
 
-    /// Something of this type that is kept, if there is.
+    /// The held value of this type, if any.
     #[must_use]
     pub fn held<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         let mut held = self.held.iter();
         held.find_map(|kept| Arc::clone(kept).downcast().ok())
     }
 
-    /// Takes the object out after the first step, for the server to complete it. The second step is
-    /// given it back.
+    /// Takes the object after the first step, for the server to complete it. The server sets it again for the second
+    /// step.
     pub fn take_object(&mut self) -> Option<Object> {
         self.reinvocation.end();
         self.policy_reinvocation.end();
@@ -220,15 +219,15 @@ impl Admission {
         self.running.warnings.push(text.into());
     }
 
-    /// Adds an audit annotation from this level on.
+    /// Adds an audit annotation at this level and above.
     pub fn annotate(&mut self, key: impl Into<String>, value: impl Into<String>, level: Level) {
         self.running
             .annotations
             .push((key.into(), value.into(), level));
     }
 
-    /// Takes the warnings and audit annotations made since the plugin began to run. For callers
-    /// that run a plugin without a chain, as webhooks do.
+    /// Takes the warnings and audit annotations added since the plugin started. For callers that run a plugin without a
+    /// chain, as webhooks do.
     pub fn take_remarks(&mut self) -> Remarks {
         let running = std::mem::take(&mut self.running);
         Remarks {

@@ -1,12 +1,12 @@
 //! The two plugins that evaluate admission policies.
 //!
 //! ```text
-//!   MutatingAdmissionPolicy     before mutating webhooks: match all, then mutate one after the other
-//!   ValidatingAdmissionPolicy   before validating webhooks: match and evaluate one after the other
+//!   MutatingAdmissionPolicy     before mutating webhooks: match all, then mutate in sequence
+//!   ValidatingAdmissionPolicy   before validating webhooks: match and evaluate in sequence
 //! ```
 //!
-//! A policy is a hook that does not call: it is found by the same index, matched by the same
-//! predicates and conditions, and told in the same trace.
+//! A policy is like a webhook without a call: it is found by the same index, matched by the same predicates and
+//! conditions, and recorded in the same trace.
 
 mod evaluate;
 mod mutating;
@@ -38,7 +38,7 @@ use crate::trace::{BindingTrace, PolicyTrace};
 use crate::webhook::{not_ready, wait_until};
 use params::{ParamLookup, unknown_kind};
 
-/// Reviews exempt from policies.
+/// Resources that are exempt from policies.
 ///
 /// UPSTREAM: kubernetes pkg/kubeapiserver/admission/exclusion/resources.go
 const NEVER_JUDGED: [(&str, &str); 6] = [
@@ -64,7 +64,7 @@ struct Plugin {
     policies: Arc<Policies>,
 }
 
-/// One run over the policies that a request has to do with.
+/// One run over the policies that may match a request.
 struct Run<'r> {
     host: &'r Host,
     snapshot: Arc<PolicySnapshot>,
@@ -79,7 +79,7 @@ struct Run<'r> {
 enum Matched {
     No(Predicates),
     Yes(Predicates, Target),
-    /// It cannot be told.
+    /// Matching failed.
     Error(Predicates, String),
 }
 
@@ -192,8 +192,7 @@ impl Run<'_> {
         }
     }
 
-    /// Sees to it that the namespace of the object is known to be there, and gets it if expressions
-    /// look at it.
+    /// Checks that the namespace of the object exists, and looks it up if expressions use it.
     async fn namespace(
         &mut self,
         request: &Request,

@@ -20,11 +20,11 @@ use crate::object::Object;
 pub(crate) struct Reinvocation {
     requested: bool,
     second_round: bool,
-    /// Reinvocable hooks that were called since the object last changed.
+    /// Reinvocable webhooks that were called since the object last changed.
     called: Vec<Arc<CompiledHook>>,
-    /// Identities of the hooks that run again.
+    /// Identities of the webhooks to reinvoke.
     again: HashSet<String>,
-    /// The object as the webhooks left it last.
+    /// The object after the last webhook.
     last: Option<Object>,
 }
 
@@ -43,19 +43,19 @@ impl Reinvocation {
         self.second_round
     }
 
-    /// The plugin is entered, with an object that may have been changed since it was left.
+    /// Enters the plugin, with an object that may have changed since it last ran.
     pub(crate) fn enter(&mut self, is_changed: impl FnOnce(Option<&Object>) -> bool) {
         if self.second_round && is_changed(self.last.as_ref()) {
             self.rerun_called();
         }
     }
 
-    /// The plugin is left.
+    /// Leaves the plugin.
     pub(crate) fn leave(&mut self, object: Option<&Object>) {
         self.last = object.cloned();
     }
 
-    /// There is no further round: the object is no longer needed.
+    /// Ends the last round: the object is no longer needed.
     pub(crate) fn end(&mut self) {
         self.last = None;
     }
@@ -65,7 +65,7 @@ impl Reinvocation {
         !self.second_round || self.again.contains(hook.identity())
     }
 
-    /// Records that a hook was called, with any outcome.
+    /// Records that a webhook was called, with any outcome.
     pub(crate) fn called(&mut self, hook: &Arc<CompiledHook>, changed: bool) {
         if changed {
             self.rerun_called();
@@ -93,22 +93,22 @@ pub(crate) struct PolicyReinvocation {
     /// Reinvocable policies that ran since the object last changed.
     ran: HashSet<PolicyKey>,
     again: HashSet<PolicyKey>,
-    /// The object as the policies left it last.
+    /// The object after the last policy.
     last: Option<Object>,
 }
 
 impl PolicyReinvocation {
-    /// The object as the policies left it last.
+    /// The object after the last policy.
     pub(crate) fn last(&self) -> Option<&Object> {
         self.last.as_ref()
     }
 
-    /// The plugin is left.
+    /// Leaves the plugin.
     pub(crate) fn leave(&mut self, object: Option<&Object>) {
         self.last = object.cloned();
     }
 
-    /// There is no further round: the object is no longer needed.
+    /// Ends the last round: the object is no longer needed.
     pub(crate) fn end(&mut self) {
         self.last = None;
     }
@@ -121,7 +121,7 @@ impl PolicyReinvocation {
         self.ran.insert(key);
     }
 
-    /// The object changed: everything before runs again.
+    /// Records a change of the object: all earlier policies are reinvoked.
     pub(crate) fn rerun(&mut self) {
         self.again.extend(self.ran.drain());
     }

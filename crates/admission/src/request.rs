@@ -1,7 +1,7 @@
-//! The facts of one request: what upstream calls attributes.
+//! The facts of one request, which upstream calls attributes.
 //!
-//! A host fills them in from a decoded write; nothing here decides. The object is the one fact that
-//! changes on the way, because mutating plugins replace it.
+//! A host sets them from a decoded write; there are no decisions here. The object is the only fact that changes during
+//! admission, because mutating plugins replace it.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ impl Operation {
     /// All four.
     pub const ALL: [Self; 4] = [Self::Create, Self::Update, Self::Delete, Self::Connect];
 
-    /// The word of the API.
+    /// The name in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,17 +52,17 @@ pub struct Request {
     pub operation: Operation,
     /// The kind of `object`; for subresources the kind of the subresource.
     pub kind: GroupVersionKind,
-    /// The resource the client addressed, without its subresource.
+    /// The requested resource, without its subresource.
     pub resource: GroupVersionResource,
-    /// The subresource, or nothing.
+    /// The subresource; may be empty.
     pub subresource: String,
-    /// The name in the URL, or nothing when the server is to make one up.
+    /// The name in the URL; empty before the server has generated it.
     pub name: String,
-    /// The namespace; for a namespace its own name; nothing for cluster-scoped resources.
+    /// The namespace; for a Namespace its own name; empty for cluster-scoped resources.
     pub namespace: String,
     /// The requesting user.
     pub user: UserInfo,
-    /// The new object in `kind`. Absent when something is deleted.
+    /// The new object in `kind`. Absent for deletions.
     pub object: Option<Object>,
     /// The stored object in `kind`.
     pub old_object: Option<Object>,
@@ -70,18 +70,18 @@ pub struct Request {
     pub options: Option<Object>,
     /// `true` for dry runs.
     pub dry_run: bool,
-    /// When the request is over, whatever happens.
+    /// The deadline of the request.
     pub deadline: Option<Instant>,
-    /// Set when the object was just given times finer than JSON shows them. Upstream's
-    /// objects have, when a write changed `managedFields`: the first patch of a webhook rounds them,
-    /// and so counts as a change whatever else it does.
+    /// True if the object has timestamps with a higher resolution than their JSON. Upstream's objects have, when a
+    /// write changed `managedFields`: the first patch of a webhook truncates them, and therefore counts as a change in
+    /// any case.
     pub fine_times: bool,
     /// The object before the first patch.
     unpatched: Option<Object>,
 }
 
 impl Request {
-    /// A request about which only this much is known; everything else is empty.
+    /// Creates a request with these facts; all others are empty.
     #[must_use]
     pub fn new(
         operation: Operation,
@@ -106,14 +106,14 @@ impl Request {
         }
     }
 
-    /// Puts an object that was patched in the place of the one it was made of.
+    /// Replaces the object with a patched one.
     pub(crate) fn set_patched(&mut self, object: Object) {
         if let Some(before) = self.object.replace(object) {
             self.unpatched.get_or_insert(before);
         }
     }
 
-    /// The object before the first patch, if there was any.
+    /// The object before the first patch, if any.
     pub(crate) fn take_unpatched(&mut self) -> Option<Object> {
         self.unpatched.take()
     }
@@ -136,14 +136,13 @@ impl Request {
             )
     }
 
-    /// Returns `true` if an object of this request has metadata. The options of a connection
-    /// have none.
+    /// Returns `true` if an object of this request has metadata. Connect options have none.
     #[must_use]
     pub fn has_metadata(&self, object: &Object) -> bool {
         self.operation != Operation::Connect || object.value().get("metadata").is_some()
     }
 
-    /// The name errors call the object by. A name that is not generated yet is shown by its prefix.
+    /// The object's name in errors. A name that has not been generated is shown as its prefix.
     ///
     /// UPSTREAM: apiserver pkg/admission/errors.go
     #[must_use]

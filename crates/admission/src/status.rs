@@ -1,4 +1,4 @@
-//! The statuses the engine answers with, in the words of the API server.
+//! The engine's statuses, with the messages of the API server.
 //!
 //! UPSTREAM: apimachinery pkg/api/errors/errors.go
 
@@ -8,7 +8,7 @@ use lockgate_go::quote::quote;
 
 use crate::request::Request;
 
-/// The text of a request whose time is up.
+/// The message of an expired request.
 const REQUEST_TIMEOUT: &str = "Timeout: request did not complete within requested timeout";
 
 fn failure(code: i32, reason: &str, message: String, details: Option<StatusDetails>) -> Status {
@@ -42,7 +42,7 @@ fn about(resource: &GroupVersionResource, name: &str) -> StatusDetails {
     }
 }
 
-/// 403, by the name in the URL.
+/// 403, with the name in the URL.
 #[must_use]
 pub fn forbidden(resource: &GroupVersionResource, name: &str, why: &str) -> Status {
     let what = qualified(resource);
@@ -54,13 +54,13 @@ pub fn forbidden(resource: &GroupVersionResource, name: &str, why: &str) -> Stat
     failure(403, "Forbidden", message, Some(about(resource, name)))
 }
 
-/// 403, by the best name there is.
+/// 403, with the best available name.
 #[must_use]
 pub fn forbidden_request(request: &Request, why: &str) -> Status {
     forbidden(&request.resource, request.display_name(), why)
 }
 
-/// 403: what is needed to decide has not been loaded.
+/// 403: the data for a decision is not loaded yet.
 #[must_use]
 pub fn not_ready(request: &Request) -> Status {
     forbidden_request(request, "not yet ready to handle request")
@@ -78,20 +78,20 @@ pub fn namespace_not_found(name: &str) -> Status {
     failure(404, "NotFound", message, Some(details))
 }
 
-/// 504: the time for the request is up.
+/// 504: the deadline of the request expired.
 #[must_use]
 pub fn request_timeout() -> Status {
     let details = Some(StatusDetails::default());
     failure(504, "Timeout", String::from(REQUEST_TIMEOUT), details)
 }
 
-/// 503: what is needed to decide is not there yet.
+/// 503: the data for a decision is not available yet.
 #[must_use]
 pub fn unavailable(why: &str) -> Status {
     failure(503, "ServiceUnavailable", why.to_owned(), None)
 }
 
-/// 500 for an error that has no status of its own.
+/// 500 for an error without a status.
 #[must_use]
 pub fn raw_error(message: String) -> Status {
     failure(500, "", message, None)

@@ -21,7 +21,7 @@ impl Caller for NoCaller {
     }
 }
 
-/// A configuration of webhooks that match everything and whose failures are ignored.
+/// A configuration of webhooks that match everything, with the failure policy Ignore.
 pub(crate) fn ignoring(kind: ConfigurationKind, webhooks: &[&str]) -> Configuration {
     let all = |text: &str| Some(vec![String::from(text)]);
     let webhook = |name: &&str| Webhook {

@@ -1,7 +1,7 @@
-//! The trace of one request: every verdict, call and outcome as a value.
+//! The trace of one request: every verdict, call and outcome.
 //!
-//! The engine writes a trace and nothing else: metrics, audit annotations, warnings and every
-//! explanation are read from it, so they cannot disagree.
+//! The engine only writes a trace: metrics, audit annotations, warnings and explanations are derived from it, so that
+//! they always agree.
 //!
 //! ```text
 //!   Trace ─► StepTrace (admit, validate) ─► PluginTrace (each round) ─► HookTrace ─► CallTrace
@@ -27,7 +27,7 @@ use crate::object::Object;
 use crate::request::Operation;
 use crate::warnings::Warnings;
 
-/// Requests that take longer are worth a note on where the time went.
+/// Requests above this duration get latency annotations.
 const SLOW_REQUEST: Duration = Duration::from_millis(500);
 
 /// The trace of one request.
@@ -37,17 +37,17 @@ pub struct Trace {
     pub steps: Vec<StepTrace>,
 }
 
-/// The two halves of admission.
+/// The two steps of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
     /// Objects may be changed.
     Admit,
-    /// They may only be refused.
+    /// Objects are only validated.
     Validate,
 }
 
 impl Step {
-    /// The word in metrics of steps and plugins.
+    /// The label in metrics of steps and plugins.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Step {
         }
     }
 
-    /// The word in metrics of webhooks, which is not always the same.
+    /// The label in metrics of webhooks, which may differ.
     #[must_use]
     pub fn webhook_name(self) -> &'static str {
         match self {
@@ -75,11 +75,11 @@ pub struct StepTrace {
     pub operation: Operation,
     /// The duration of both rounds.
     pub elapsed: Duration,
-    /// Why the request was refused, if it was.
+    /// The cause of the denial, if denied.
     pub denied: Option<Cause>,
-    /// The status the client gets for it. Recorded with objects only.
+    /// The status for the client. Recorded with objects only.
     pub status: Option<Box<Status>>,
-    /// The object when the step began. Recorded with objects only.
+    /// The object at the start of the step. Recorded with objects only.
     pub object: Option<Object>,
     /// The plugins that ran, in order; in a second round they appear again.
     pub plugins: Vec<PluginTrace>,
@@ -90,7 +90,7 @@ pub struct StepTrace {
 pub struct PluginTrace {
     /// Its name.
     pub name: &'static str,
-    /// 0, or 1 when it ran again because a webhook changed the object.
+    /// 0, or 1 in the second round.
     pub round: u8,
     /// The duration.
     pub elapsed: Duration,
@@ -102,13 +102,13 @@ pub struct PluginTrace {
     pub annotations: Vec<(String, String, Level)>,
     /// The number of registered webhooks, for plugins that call webhooks.
     pub registered: usize,
-    /// The namespace the selectors saw, when one was looked up.
+    /// The namespace for the selectors, if it was looked up.
     pub namespace: Option<Arc<Namespace>>,
-    /// The webhooks that could match, in calling order.
+    /// The webhooks that may match, in calling order.
     pub hooks: Vec<HookTrace>,
-    /// The policies that could match, in the order they were evaluated.
+    /// The policies that may match, in evaluation order.
     pub policies: Vec<PolicyTrace>,
-    /// The object it left, if it changed it. Recorded with objects only.
+    /// The object after a change by it. Recorded with objects only.
     pub object: Option<Object>,
 }
 
@@ -121,9 +121,9 @@ pub struct PolicyTrace {
     pub predicates: Option<Predicates>,
     /// The first predicate that did not match, if recorded.
     pub refusal: Option<Refusal>,
-    /// Why it cannot be evaluated at all.
+    /// The reason that it cannot be evaluated at all.
     pub failure: Option<String>,
-    /// Its bindings, when it came to them.
+    /// Its bindings, if they were evaluated.
     pub bindings: Vec<BindingTrace>,
 }
 
@@ -151,16 +151,15 @@ pub struct EvaluationTrace {
     pub conditions: Option<ConditionsTrace>,
     /// True if it matched in the second round but had no reason to be reinvoked.
     pub not_reinvoked: bool,
-    /// The results of the expressions: validations other than those that simply hold, and every
-    /// mutation.
+    /// The results of the expressions: validations that are not simply true, and every mutation.
     pub outcomes: Vec<PolicyOutcome>,
-    /// The expressions that were evaluated, where that is recorded. Match conditions are apart.
+    /// The evaluated expressions, if recorded, without match conditions.
     pub expressions: Vec<ExpressionTrace>,
     /// The object before and after, if a mutating policy replaced it.
     pub change: Option<Change>,
 }
 
-/// An object that a webhook or a policy replaced, in the version that it was shown.
+/// An object that a webhook or policy replaced, in the version that it received.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     /// The object before.
@@ -174,9 +173,9 @@ pub struct Change {
 pub struct PolicyOutcome {
     /// The role of the expression.
     pub role: ExpressionRole,
-    /// The place of the expression in the list of its role.
+    /// The index of the expression in the list of its role.
     pub index: usize,
-    /// The failure; `None` for a mutation that succeeded.
+    /// The failure; `None` for a successful mutation.
     pub error: Option<String>,
     /// The enforcement that followed.
     pub enforcement: Enforcement,
@@ -185,7 +184,7 @@ pub struct PolicyOutcome {
 }
 
 impl PolicyOutcome {
-    /// The expression as it was written.
+    /// The source of the expression.
     #[must_use]
     pub fn expression<'p>(&self, policy: &'p CompiledPolicy) -> Option<&'p str> {
         let at = self.index;
@@ -203,9 +202,9 @@ impl PolicyOutcome {
 /// The enforcement of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Enforcement {
-    /// Nothing.
+    /// None.
     Allow,
-    /// The request is refused.
+    /// The request is denied.
     Deny,
     /// The client is warned.
     Warn,
@@ -214,7 +213,7 @@ pub enum Enforcement {
 }
 
 impl Enforcement {
-    /// The word in metrics.
+    /// The label in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -267,7 +266,7 @@ impl BindingTrace {
 pub struct HookTrace {
     /// The webhook.
     pub hook: Arc<CompiledHook>,
-    /// The number that audit annotations give it.
+    /// Its index in audit annotations.
     pub index: usize,
     /// The verdicts of the predicates.
     pub predicates: Predicates,
@@ -284,13 +283,13 @@ pub struct HookTrace {
 /// One call, or an attempt at one.
 #[derive(Debug, Clone)]
 pub struct CallTrace {
-    /// The `uid` of the review; empty when none was made.
+    /// The `uid` of the review; empty if none was built.
     pub uid: String,
-    /// The version of the review, when one was made.
+    /// The version of the review, if one was built.
     pub version: Option<ReviewVersion>,
     /// The resource in the webhook's review.
     pub resource: GroupVersionResource,
-    /// The kind of the objects it was sent.
+    /// The kind of the objects in the review.
     pub kind: GroupVersionKind,
     /// The total duration, from building the review to patching the object.
     pub elapsed: Duration,
@@ -308,9 +307,9 @@ pub struct CallTrace {
     pub change: Option<Change>,
     /// Warnings for the client.
     pub warnings: Vec<String>,
-    /// Audit annotations, their keys without the webhook's name.
+    /// Audit annotations, without the webhook's name in their keys.
     pub annotations: BTreeMap<String, String>,
-    /// The how manieth call of the plugin's run this was to end.
+    /// The position in the order in which the calls of this plugin run ended.
     pub finished: usize,
 }
 
@@ -327,11 +326,11 @@ pub struct PatchTrace {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum CallOutcome {
-    /// The webhook agreed.
+    /// The webhook allowed the request.
     Allowed,
-    /// It did not.
+    /// The webhook denied the request.
     Denied(Box<Status>),
-    /// The call failed or its answer is malformed; the failure policy decides.
+    /// The call failed or its response is malformed; the failure policy applies.
     Failed {
         /// The error, without `failed calling webhook …: `.
         reason: String,
@@ -342,11 +341,11 @@ pub enum CallOutcome {
     },
     /// The failure is not subject to the failure policy.
     Refused(Box<Status>),
-    /// The request was given up before there was an answer: its client went away.
+    /// The request was cancelled before a response: its client disconnected.
     Canceled,
-    /// The code that calls it panicked.
+    /// The caller panicked.
     Panicked {
-        /// With these words.
+        /// The panic message.
         message: String,
     },
 }
@@ -363,7 +362,7 @@ impl CallTrace {
     }
 }
 
-/// A defect of a certificate that older clients accepted, counted by a metric of its own.
+/// A certificate defect that older clients accepted, counted in a separate metric.
 ///
 /// UPSTREAM: apiserver pkg/util/x509metrics/server_cert_deprecations.go
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -413,7 +412,7 @@ impl Trace {
         })
     }
 
-    /// True if a webhook or a policy made the object anew, even if it is the same as before.
+    /// Returns true if a webhook or policy replaced the object, even with an equal one.
     #[must_use]
     pub fn is_patched(&self) -> bool {
         let is_mutation = |outcome: &PolicyOutcome| outcome.error.is_none();
@@ -464,7 +463,7 @@ impl Trace {
         annotations
     }
 
-    /// The time spent in webhooks, mutating ones one after the other, validating ones at once.
+    /// The time spent in webhooks: mutating ones in sequence, validating ones in parallel.
     ///
     /// UPSTREAM: apiserver pkg/endpoints/request/webhook_duration.go
     #[must_use]
@@ -480,8 +479,8 @@ impl Trace {
         (mutating, validating)
     }
 
-    /// The latency annotations for webhooks of a request that took longer than half a second
-    /// in all. A host adds what it spent in its other layers, and the total if there is any.
+    /// The latency annotations for webhooks of a request that took longer than half a second in total. A host adds
+    /// those of its other layers, and the total, if any.
     ///
     /// UPSTREAM: apiserver pkg/endpoints/{filters/audit,request/webhook_duration}.go
     #[must_use]
@@ -501,7 +500,7 @@ impl Trace {
     }
 }
 
-/// Adds what a call leaves behind. An annotation that is not taken is not worth failing for.
+/// Adds the annotations of a call. Rejected annotations are ignored.
 fn annotate(
     annotations: &mut Annotations,
     step: Step,

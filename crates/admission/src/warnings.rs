@@ -7,17 +7,17 @@
 
 use std::collections::HashSet;
 
-/// Until the texts together exceed this many characters, none is cut.
+/// The total length in characters up to which warnings are not truncated.
 const TOTAL: usize = 4096;
-/// Beyond it, each is cut to this many.
+/// The length to which warnings are truncated above it.
 const EACH: usize = 256;
 
 /// The warnings of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Warnings {
-    /// All texts, sent or not.
+    /// All texts, returned or not.
     seen: HashSet<String>,
-    /// The same in the order they came.
+    /// The same in order.
     ordered: Vec<String>,
     told: Vec<String>,
     characters: usize,
@@ -25,7 +25,7 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Adds a warning, unless it is empty or known, or the limit is reached.
+    /// Adds a warning, unless it is empty or a duplicate, or the limit is reached.
     pub fn add(&mut self, text: &str) {
         if text.is_empty() || (self.cutting && self.characters >= TOTAL) {
             return;
@@ -68,7 +68,7 @@ impl Warnings {
     }
 }
 
-/// Control characters would break the header apart.
+/// Returns true for texts without control characters, which would corrupt the header.
 fn is_tellable(text: &str) -> bool {
     !text.contains(char::is_control)
 }

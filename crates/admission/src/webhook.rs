@@ -1,8 +1,8 @@
 //! The two plugins that call webhooks.
 //!
 //! ```text
-//!   MutatingAdmissionWebhook     one at a time, in order; each sees what the earlier ones made
-//!   ValidatingAdmissionWebhook   all that match at once; the first refusal to arrive counts
+//!   MutatingAdmissionWebhook     one at a time, in order; each receives the result of the previous one
+//!   ValidatingAdmissionWebhook   all that match in parallel; the first denial to arrive is returned
 //! ```
 
 mod broken;
@@ -45,14 +45,14 @@ struct Hooks {
     conditions: ConditionsGate,
 }
 
-/// The hooks that one request has to do with.
+/// The webhooks that may match a request.
 struct Relevant {
     snapshot: Arc<Snapshot>,
     candidates: Candidates,
 }
 
 impl Relevant {
-    /// The hook at a position of the candidates.
+    /// The webhook at a position of the candidates.
     fn hook(&self, position: usize) -> Result<&Arc<CompiledHook>, Broken> {
         let hooks = self.snapshot.hooks();
         hooks.get(position).ok_or(Broken::Index(position))
@@ -68,12 +68,12 @@ impl Hooks {
         }
     }
 
-    /// Returns `true` if the hook has conditions and they are enabled.
+    /// Returns `true` if the webhook has conditions and they are enabled.
     fn has_conditions(&self, hook: &CompiledHook) -> bool {
         self.conditions == ConditionsGate::Enabled && !hook.conditions.is_empty()
     }
 
-    /// The hooks worth deciding about; none when admission is over already.
+    /// The webhooks that may match; `None` if there are none.
     async fn relevant(
         &self,
         admission: &mut Admission,
@@ -125,7 +125,7 @@ impl Hooks {
     }
 }
 
-/// Waits for what a request needs to be loaded, as long as requests wait for that.
+/// Waits until the data for a decision is loaded, up to the limit.
 pub(crate) async fn wait_until(is_ready: impl Fn() -> bool) -> bool {
     if is_ready() {
         return true;
@@ -164,7 +164,7 @@ enum NextStep {
     Deny(Decision),
 }
 
-/// Evaluates the conditions of a hook.
+/// Evaluates the conditions of a webhook.
 fn check_conditions(
     host: &Host,
     hook: &CompiledHook,
@@ -185,7 +185,7 @@ fn check_conditions(
     trace
 }
 
-/// Logs why a webhook was not called. Texts of users are quoted.
+/// Logs why a webhook was not called. User-provided strings are quoted.
 fn log_exclusion(hook: &CompiledHook, request: &Request, verdict: &ConditionsVerdict) {
     let (condition, error) = match verdict {
         ConditionsVerdict::Matched | ConditionsVerdict::Refused { .. } => return,

@@ -1,28 +1,28 @@
-//! Access checks: the question put to an authorizer, and the trait that answers it.
+//! Access checks: the attributes of a check, and the authorizer trait.
 //!
-//! The API server's own authorization, access reviews and the CEL variable `authorizer` all ask
-//! through this trait. It is synchronous: an authorizer answers from what it has in memory.
+//! The API server's authorization, access reviews and the CEL variable `authorizer` use this trait.
+//! It is synchronous: authorizers decide from memory.
 
 pub mod rbac;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The user access is asked for.
+/// The user of an access check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
-    /// The name, such as `system:admin`.
+    /// The username, such as `system:admin`.
     pub name: String,
-    /// The identity behind the name, which is never given to another user.
+    /// The UID of the user, which is never reused.
     pub uid: String,
     /// The groups the user belongs to.
     pub groups: Vec<String>,
-    /// Further attributes from the authenticator.
+    /// Extra attributes from the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// The user of a service account.
+    /// The user of a ServiceAccount.
     #[must_use]
     pub fn service_account(namespace: &str, name: &str) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl User {
     }
 }
 
-/// One access check: may this user do this?
+/// The attributes of an access check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRequest<'a> {
     /// The user.
@@ -52,43 +52,43 @@ pub struct AccessRequest<'a> {
 pub enum AccessObject<'a> {
     /// A non-resource path, such as `/healthz`.
     Path(&'a str),
-    /// A resource in any version.
+    /// A resource, in any version.
     Resource {
         /// The API group.
         group: &'a str,
         /// The plural name of the resource.
         resource: &'a str,
-        /// The subresource; empty for none.
+        /// The subresource; may be empty.
         subresource: &'a str,
-        /// The namespace; empty for all, and for resources without one.
+        /// The namespace; empty for all namespaces, and for cluster-scoped resources.
         namespace: &'a str,
         /// The name of the object; empty for all.
         name: &'a str,
-        /// The field selector as written; empty for none.
+        /// The field selector string; may be empty.
         field_selector: &'a str,
-        /// The label selector as written; empty for none.
+        /// The label selector string; may be empty.
         label_selector: &'a str,
     },
 }
 
-/// The answer of an authorizer.
+/// The decision of an authorizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// True grants access; anything else denies it.
+    /// True if access is allowed; otherwise it is denied.
     pub allowed: bool,
-    /// The reason, for people.
+    /// A human-readable reason.
     pub reason: String,
-    /// An error met while deciding, such as a role that does not exist.
+    /// An evaluation error, such as a missing role.
     pub error: Option<String>,
 }
 
-/// Decides who may do what.
+/// Authorizes access checks.
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Decides one access check.
     fn authorize(&self, request: &AccessRequest<'_>) -> Decision;
 }
 
-/// An authorizer with one answer to everything.
+/// An authorizer with a constant decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FixedAuthorizer {
     /// Allows everything.

@@ -1,7 +1,7 @@
-//! `admission.k8s.io`: what is said between the API server and a webhook.
+//! `admission.k8s.io`: the AdmissionReview protocol between the API server and webhooks.
 //!
-//! [`request`] builds what is sent, [`answer`] reads what comes back, and [`v1`] and [`v1beta1`] are
-//! the wire types of both, which webhooks use the other way round.
+//! [`request`] builds requests, [`answer`] verifies responses, and [`v1`] and [`v1beta1`] are the
+//! wire types of both, for servers and for webhooks.
 
 pub mod answer;
 pub mod request;
@@ -15,14 +15,14 @@ pub const GROUP: &str = "admission.k8s.io";
 /// A version of `AdmissionReview`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReviewVersion {
-    /// `v1`: answers are held to the protocol.
+    /// `v1`: responses are verified.
     V1,
-    /// `v1beta1`: answers are taken as they come.
+    /// `v1beta1`: responses are not verified.
     V1beta1,
 }
 
 impl ReviewVersion {
-    /// The name as it stands in `apiVersion` after the group.
+    /// The version in `apiVersion`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -31,11 +31,11 @@ impl ReviewVersion {
         }
     }
 
-    /// The first of a webhook's `admissionReviewVersions` that is known here.
+    /// The first supported version of a webhook's `admissionReviewVersions`.
     ///
     /// # Errors
     ///
-    /// None is known.
+    /// None is supported.
     pub fn choose<S: AsRef<str>>(offered: &[S]) -> Result<Self, NoKnownVersion> {
         offered
             .iter()
@@ -48,7 +48,7 @@ impl ReviewVersion {
     }
 }
 
-/// A webhook reads no version of `AdmissionReview` that is known here.
+/// A webhook accepts no supported version of `AdmissionReview`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("webhook does not accept known AdmissionReview versions (v1, v1beta1)")]
 pub struct NoKnownVersion;

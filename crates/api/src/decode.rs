@@ -1,9 +1,9 @@
-//! Decoding a document into wire types the way the API server does.
+//! Decodes documents into wire types like the API server.
 //!
-//! The rules are those of Go's `encoding/json` as Kubernetes uses it: names are case-sensitive, a
-//! value of the wrong type is reported with the Go names of the field and its type and decoding
-//! goes on, `null` leaves a value as it was, a repeated member is decoded over the earlier one,
-//! and unknown or repeated members are *strict* findings that only some callers refuse.
+//! The rules are those of Go's `encoding/json` in Kubernetes: field names are case-sensitive, a
+//! type mismatch is reported with the Go names of the field and its type and decoding continues,
+//! `null` leaves a value unchanged, a duplicate field is decoded into the previous value, and
+//! unknown or duplicate fields are *strict* errors, which only some callers return.
 //!
 //! UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/decode.go.
 
@@ -19,38 +19,38 @@ use crate::document::{Document, Kind, Span, Value};
 pub use wire::{Bytes, RawJson};
 pub(crate) use wire::{IsEmpty, Pointee, wire_struct};
 
-/// At most this many strict findings are kept.
+/// The maximum number of strict errors.
 const MAX_STRICT_FINDINGS: usize = 100;
 
 /// A document that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DecodeError {
-    /// The text the API server would answer with.
+    /// The API server's error message.
     pub message: String,
-    /// The value that could not be decoded.
+    /// The span of the value that could not be decoded.
     pub span: Span,
 }
 
-/// A finding of strict decoding.
+/// A strict decoding error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StrictFinding {
-    /// The rule that was broken.
+    /// The kind of the error.
     pub problem: StrictProblem,
-    /// The path of the member, as in `webhooks[0].timeout`.
+    /// The path of the field, as in `webhooks[0].timeout`.
     pub path: String,
-    /// The place of the member's name.
+    /// The span of the field's name.
     pub span: Span,
-    /// The names known at this place, for a suggestion; empty for repeated members.
+    /// The known fields of the struct, for suggestions; empty for duplicate fields.
     pub known: &'static [FieldName],
 }
 
-/// The two things strict decoding objects to.
+/// The kinds of strict decoding errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StrictProblem {
-    /// The type has no such member.
+    /// The type has no such field.
     UnknownField,
-    /// The member was given before.
+    /// The field is a duplicate.
     DuplicateField,
 }
 
@@ -64,14 +64,14 @@ impl std::fmt::Display for StrictFinding {
     }
 }
 
-/// Joins findings as the API server reports them.
+/// Joins strict errors into the API server's message.
 #[must_use]
 pub fn strict_error(findings: &[StrictFinding]) -> String {
     let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
     format!("strict decoding error: {}", texts.join(", "))
 }
 
-/// A member's JSON name, and the Go name of the embedded struct it comes from, if any.
+/// A field's JSON name, and the Go name of its embedded struct, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldName {
     /// The JSON name.
@@ -79,12 +79,12 @@ pub struct FieldName {
     pub(crate) embedded_in: Option<&'static str>,
 }
 
-/// A decoded value with what strict decoding found on the way.
+/// A decoded value with its strict errors.
 #[derive(Debug, Clone)]
 pub struct Decoded<T> {
     /// The value.
     pub value: T,
-    /// Unknown and repeated members, in document order.
+    /// Unknown and duplicate fields, in document order.
     pub findings: Vec<StrictFinding>,
 }
 
@@ -92,16 +92,16 @@ pub struct Decoded<T> {
 ///
 /// # Errors
 ///
-/// The first member whose value has the wrong type.
+/// The first field with a type mismatch.
 pub fn decode<T: WireStruct + Default>(document: &Document) -> Result<Decoded<T>, DecodeError> {
     decode_value(document.root())
 }
 
-/// Decodes one value of a document, which is then the root of all paths.
+/// Decodes one value of a document, as the root of all paths.
 ///
 /// # Errors
 ///
-/// The first member whose value has the wrong type.
+/// The first field with a type mismatch.
 pub fn decode_value<T: WireStruct + Default>(root: Value<'_>) -> Result<Decoded<T>, DecodeError> {
     let mut decoder = Decoder::default();
     let mut value = T::default();
@@ -115,18 +115,18 @@ pub fn decode_value<T: WireStruct + Default>(root: Value<'_>) -> Result<Decoded<
     }
 }
 
-/// A struct that is decoded member by member. The crate's own macro `wire_struct!` implements it.
+/// A struct that is decoded field by field, implemented by the crate's macro `wire_struct!`.
 pub trait WireStruct {
-    /// The name of the Go type, with its package.
+    /// The Go type, with its package.
     const GO_TYPE: &'static str;
-    /// The members, in declaration order.
+    /// The fields, in order of declaration.
     const FIELDS: &'static [FieldName];
 
-    /// Decodes the member `name`, which is one of [`Self::FIELDS`].
+    /// Decodes the field `name`, which is one of [`Self::FIELDS`].
     ///
     /// # Errors
     ///
-    /// Only what ends decoding at once; type errors are recorded in the decoder.
+    /// Only errors that end decoding immediately; type mismatches are recorded in the decoder.
     fn decode_field(
         &mut self,
         name: &str,
@@ -135,24 +135,24 @@ pub trait WireStruct {
     ) -> Result<(), DecodeError>;
 }
 
-/// Carries the context of error texts through the members.
+/// The state of decoding, with the context for error messages.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// The first type error; later ones are not reported.
+    /// The first type mismatch; later ones are not reported.
     error: Option<DecodeError>,
     findings: Vec<StrictFinding>,
     seen_findings: HashSet<(StrictProblem, String)>,
-    /// Go names of the members entered, and of the struct the innermost one belongs to.
+    /// Go names of the enclosing fields, and of the innermost field's struct.
     field_stack: Vec<&'static str>,
     struct_name: &'static str,
-    /// Path for strict findings; indices included.
+    /// The path of strict errors, with indices.
     path: String,
 }
 
 type Step = Result<(), DecodeError>;
 
 impl Decoder {
-    /// Decodes a struct. `null` changes nothing.
+    /// Decodes a struct; `null` leaves it unchanged.
     pub(crate) fn object<T: WireStruct>(&mut self, target: &mut T, value: Value<'_>) -> Step {
         match value.kind() {
             Kind::Null => return Ok(()),
@@ -214,7 +214,7 @@ impl Decoder {
         self.list(target, value, T::GO_TYPE, Self::object)
     }
 
-    /// Decodes a string; `go_type` is its Go type.
+    /// Decodes a string of the Go type `go_type`.
     pub(crate) fn text(&mut self, target: &mut String, value: Value<'_>, go_type: &str) -> Step {
         match value.as_str() {
             Some(text) => text.clone_into(target),
@@ -238,7 +238,7 @@ impl Decoder {
         self.text(target.get_or_insert_default(), value, go_type)
     }
 
-    /// Decodes a list of strings whose elements have the Go type `go_type`.
+    /// Decodes a list of strings of the Go type `go_type`.
     pub(crate) fn texts(
         &mut self,
         target: &mut Option<Vec<String>>,
@@ -264,7 +264,7 @@ impl Decoder {
         )
     }
 
-    /// Decodes a map of lists of strings; `go_type` is the named type of a list.
+    /// Decodes a map of lists of strings; `go_type` is the Go type of a list.
     pub(crate) fn texts_map(
         &mut self,
         target: &mut Option<BTreeMap<String, Vec<String>>>,
@@ -330,7 +330,7 @@ impl Decoder {
         self.boolean(target.get_or_insert_default(), value)
     }
 
-    /// Decodes bytes: base64 text, or a list of small numbers.
+    /// Decodes bytes: a base64 string, or a list of integers.
     pub(crate) fn bytes(&mut self, target: &mut Option<Bytes>, value: Value<'_>) -> Step {
         match value.kind() {
             Kind::Null => *target = None,
@@ -350,7 +350,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Keeps a value as it stands. `null` leaves it absent.
+    /// Keeps the raw JSON of a value; `null` is `None`.
     pub(crate) fn raw(&mut self, target: &mut Option<RawJson>, value: Value<'_>) -> Step {
         if !value.is_null() {
             *target = Some(RawJson(value.to_json()));
@@ -374,7 +374,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a list over what is there: earlier elements are decoded again in place.
+    /// Decodes a list into an existing one: elements are decoded into those at the same index.
     fn list<T: Default>(
         &mut self,
         target: &mut Option<Vec<T>>,
@@ -441,7 +441,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Extends the path by a member and returns its former length.
+    /// Appends a field to the path and returns the previous length.
     fn enter_key(&mut self, key: &str) -> usize {
         let len = self.path.len();
         if len > 0 {
@@ -471,7 +471,7 @@ impl Decoder {
     }
 
     fn wrong_type(&mut self, value: Value<'_>, go_type: &str) -> Step {
-        self.type_error(describe(value), go_type, value.span());
+        self.type_error(value.kind().name(), go_type, value.span());
         Ok(())
     }
 
@@ -495,17 +495,5 @@ impl Decoder {
 
     fn fail(&mut self, message: String, span: Span) {
         self.error.get_or_insert(DecodeError { message, span });
-    }
-}
-
-/// The type of a value in the words of decode errors.
-pub(crate) fn describe(value: Value<'_>) -> &'static str {
-    match value.kind() {
-        Kind::Null => "null",
-        Kind::Bool => "bool",
-        Kind::Number => "number",
-        Kind::String => "string",
-        Kind::Array => "array",
-        Kind::Object => "object",
     }
 }

@@ -1,9 +1,9 @@
-//! A parsed JSON or YAML document that remembers where everything stood.
+//! A parsed JSON or YAML document with source positions.
 //!
-//! Registration objects and webhook answers are read through this tree rather than straight into
-//! structs for three reasons: strict decoding must see duplicate and unknown members, diagnostics
-//! need the place of every value, and input nested ten thousand deep must neither exhaust the
-//! stack while it is read nor while it is dropped. So nodes live in one flat vector and refer to
+//! Registration objects and webhook responses are parsed into this tree rather than directly into
+//! structs for three reasons: strict decoding reports duplicate and unknown fields, diagnostics need
+//! the span of every value, and input nested ten thousand levels deep must not overflow the stack,
+//! neither when it is parsed nor when it is dropped. So nodes are in one flat vector and refer to
 //! each other by index.
 
 pub mod json;
@@ -16,25 +16,25 @@ use std::ops::Range;
 
 use lockgate_go::quote::push_json;
 
-/// Deepest nesting of a document, in JSON and in YAML.
+/// The maximum nesting depth of a document, in JSON and in YAML.
 ///
 /// UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/scanner.go (maxNestingDepth).
 pub const MAX_DEPTH: usize = 10_000;
 
-/// The largest document that is read, in bytes. Positions are 32 bits wide.
+/// The maximum document size in bytes. Positions have 32 bits.
 pub const MAX_BYTES: usize = 1 << 30;
 
-/// A byte range of the source text.
+/// A byte range of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Span {
-    /// The first byte.
+    /// The start, inclusive.
     pub start: u32,
-    /// One past the last byte.
+    /// The end, exclusive.
     pub end: u32,
 }
 
 impl Span {
-    /// A span from `start` up to and not including `end`.
+    /// Creates the span from `start` up to but not including `end`.
     #[must_use]
     pub fn new(start: usize, end: usize) -> Self {
         let clamp = |offset: usize| u32::try_from(offset).unwrap_or(u32::MAX);
@@ -51,13 +51,13 @@ impl Span {
     }
 }
 
-/// A text that is not a document.
+/// A string that is not a valid document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SyntaxError {
-    /// The text; for JSON in the words of Go's scanner.
+    /// The message; for JSON, that of Go's scanner.
     pub message: String,
-    /// The place where reading stopped.
+    /// The position of the error.
     pub span: Span,
 }
 
@@ -66,19 +66,34 @@ pub struct SyntaxError {
 pub enum Kind {
     /// `null`
     Null,
-    /// `true` or `false`
+    /// A boolean.
     Bool,
-    /// A number, kept as written.
+    /// A number, in its original spelling.
     Number,
     /// A string.
     String,
     /// A list.
     Array,
-    /// A map; members keep their order and may repeat.
+    /// A map; members keep their order, including duplicates.
     Object,
 }
 
-/// One value tree with its texts.
+impl Kind {
+    /// The name of the type in Go's decoding errors.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool => "bool",
+            Self::Number => "number",
+            Self::String => "string",
+            Self::Array => "array",
+            Self::Object => "object",
+        }
+    }
+}
+
+/// A tree of values with their strings.
 #[derive(Clone, Default)]
 pub struct Document {
     nodes: Vec<Node>,
@@ -91,17 +106,17 @@ struct Node {
     span: Span,
     key: Span,
     key_text: Span,
-    /// String content, number text, or the literal, inside `texts`.
+    /// The contents of a string, number or literal, as a range of `texts`.
     text: Span,
     first_child: u32,
     next: u32,
 }
 
-/// Marks "no node". Node 0 is the root and never a child, so it can serve.
+/// No node. Node 0 is the root and never a child.
 const NONE: u32 = 0;
 
 impl Document {
-    /// The outermost value.
+    /// The root value.
     #[must_use]
     pub fn root(&self) -> Value<'_> {
         Value {
@@ -110,12 +125,11 @@ impl Document {
         }
     }
 
-    /// The same values with the members of every object in the order of their names, and of several
-    /// with one name only the last.
+    /// The document with the members of every object sorted by name, and only the last of duplicates.
     #[must_use]
     pub(crate) fn sorted(&self) -> Self {
         let mut builder = Builder::default();
-        // Values still to add, the next one last; `None` closes a container.
+        // Pending values, the next one last; `None` closes a container.
         let mut work = vec![Some(self.root())];
         while let Some(next) = work.pop() {
             let Some(value) = next else {
@@ -173,11 +187,11 @@ pub struct Value<'d> {
 /// A member of an object.
 #[derive(Debug, Clone, Copy)]
 pub struct Member<'d> {
-    /// Its name.
+    /// The name.
     pub key: &'d str,
-    /// The place of the name.
+    /// The span of the name.
     pub key_span: Span,
-    /// Its value.
+    /// The value.
     pub value: Value<'d>,
 }
 
@@ -192,7 +206,7 @@ impl<'d> Value<'d> {
         self.node().kind
     }
 
-    /// The place of the value in the source.
+    /// The span of the value.
     #[must_use]
     pub fn span(&self) -> Span {
         self.node().span
@@ -204,13 +218,13 @@ impl<'d> Value<'d> {
         self.kind() == Kind::Null
     }
 
-    /// The content of a string.
+    /// The contents of a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&'d str> {
         (self.kind() == Kind::String).then(|| self.document.text(self.node().text))
     }
 
-    /// The text of a number, as written in JSON.
+    /// The spelling of a number, as in JSON.
     #[must_use]
     pub fn as_number(&self) -> Option<&'d str> {
         (self.kind() == Kind::Number).then(|| self.document.text(self.node().text))
@@ -222,12 +236,12 @@ impl<'d> Value<'d> {
         (self.kind() == Kind::Bool).then(|| self.document.text(self.node().text) == "true")
     }
 
-    /// The elements of an array, or nothing.
+    /// The elements of an array; empty for other types.
     pub fn items(&self) -> impl Iterator<Item = Self> + use<'d> {
         self.children(Kind::Array)
     }
 
-    /// The members of an object in source order, or nothing.
+    /// The members of an object in source order; empty for other types.
     pub fn members(&self) -> impl Iterator<Item = Member<'d>> + use<'d> {
         self.children(Kind::Object).map(|value| {
             let node = value.node();
@@ -239,7 +253,7 @@ impl<'d> Value<'d> {
         })
     }
 
-    /// The last member called `key`, which is the one that counts when there are several.
+    /// The last member called `key`, which takes precedence over earlier ones.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Self> {
         self.members()
@@ -262,11 +276,11 @@ impl<'d> Value<'d> {
         .map(move |index| Self { document, index })
     }
 
-    /// Writes the value as compact JSON. Repeated members are written as they stand.
+    /// Encodes the value as compact JSON, including duplicate members.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut out = String::new();
-        // Containers still open, innermost last, with the child to write next.
+        // The open containers, innermost last, with the next child to encode.
         let mut open: Vec<(Kind, u32)> = Vec::new();
         let mut index = self.index;
         loop {
@@ -290,7 +304,7 @@ impl<'d> Value<'d> {
                     open.pop();
                     continue;
                 }
-                // Only a container just opened leaves a bracket at the end of the text.
+                // The output ends with a bracket only if a container was just opened.
                 if !out.ends_with(['[', '{']) {
                     out.push(',');
                 }
@@ -313,36 +327,36 @@ impl fmt::Debug for Value<'_> {
     }
 }
 
-/// Builds a [`Document`] from the outside in.
+/// Builds a [`Document`] top-down.
 #[derive(Default)]
 struct Builder {
     document: Document,
-    /// Containers still open: their index and the index of their last child.
+    /// The open containers: their index and the index of their last child.
     open: Vec<(u32, u32)>,
     pending_key: Option<(Span, Span)>,
 }
 
 impl Builder {
-    /// Stores a text and returns its place.
+    /// Stores a string and returns its range.
     fn intern(&mut self, text: &str) -> Span {
         let start = self.document.texts.len();
         self.document.texts.push_str(text);
         Span::new(start, self.document.texts.len())
     }
 
-    /// Names the value that comes next.
+    /// Sets the name of the next value.
     fn key(&mut self, span: Span, text: &str) {
         let text = self.intern(text);
         self.pending_key = Some((span, text));
     }
 
-    /// Adds a value that is not a container.
+    /// Adds a scalar.
     fn scalar(&mut self, kind: Kind, span: Span, text: &str) -> u32 {
         let text = self.intern(text);
         self.push(kind, span, text)
     }
 
-    /// Opens a container; values added before [`Self::close`] become its children.
+    /// Opens a container; values are its children until [`Self::close`].
     fn open(&mut self, kind: Kind, span: Span) -> u32 {
         let index = self.push(kind, span, Span::default());
         self.open.push((index, NONE));
@@ -357,10 +371,10 @@ impl Builder {
         }
     }
 
-    /// Adds a deep copy of the finished node `source` under the key that is pending, if any.
+    /// Adds a deep copy of the finished node `source`, with the pending key if any.
     fn copy(&mut self, source: u32) -> u32 {
         let copied = self.copy_node(source);
-        // The work list holds nodes to copy and, as `None`, the end of a container.
+        // The work list contains the nodes to copy, and `None` for the end of a container.
         let mut work = Vec::new();
         self.copy_enter(source, copied, &mut work);
         while let Some(next) = work.pop() {
@@ -376,8 +390,8 @@ impl Builder {
         copied
     }
 
-    /// Adds copies of those members of the finished object `source` whose names are not in `known`,
-    /// and adds their names to it.
+    /// Copies those members of the finished object `source` whose names are not in `known`, and adds
+    /// their names to it.
     fn copy_members(&mut self, source: u32, known: &mut HashSet<String>) {
         let mut child = self.document.node(source).first_child;
         while child != NONE {
@@ -437,14 +451,14 @@ impl Builder {
     }
 }
 
-/// Most repeated members that are reported.
+/// The maximum number of reported duplicate fields.
 const MAX_DUPLICATES: usize = 100;
 
-/// The members that stand twice in an object, as strict decoding lists them: `duplicate field "a.b"`.
+/// Duplicate fields as strict decoding reports them: `duplicate field "a.b"`.
 #[must_use]
 pub fn duplicates(root: Value<'_>) -> Vec<String> {
     let mut found = Vec::new();
-    // A stack in place of recursion. Pushed in reverse, so that the document's order is kept.
+    // An explicit stack instead of recursion. Pushed in reverse, for document order.
     let mut open = vec![(String::new(), root)];
     while let Some((path, value)) = open.pop() {
         let mut inner = Vec::new();

@@ -1,4 +1,4 @@
-//! Field paths and field errors, printed as the Kubernetes API prints them.
+//! Field paths and field errors, in the format of the Kubernetes API.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use lockgate_go::quote::{quote, quote_json, quote_json_list};
 
 /// The path of a field inside an object, such as `webhooks[0].rules[1].scope`.
 ///
-/// Paths are built while walking down and are only turned into text when an error is recorded.
+/// Paths are built while validating and only formatted when an error is recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<'a> {
     parent: Option<&'a Self>,
@@ -21,7 +21,7 @@ enum Segment<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// A path of one name.
+    /// A path with one segment.
     #[must_use]
     pub fn root(name: &'a str) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// The member `name` below this path.
+    /// The field `name` of this path.
     #[must_use]
     pub fn child(&'a self, name: &'a str) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl fmt::Display for Path<'_> {
             parent.fmt(f)?;
         }
         match self.segment {
-            // UPSTREAM: apimachinery pkg/util/validation/field/path.go: what has no name is an index.
+            // UPSTREAM: apimachinery pkg/util/validation/field/path.go: an empty name is an index.
             Segment::Name("") => f.write_str("[]"),
             Segment::Name(name) if self.parent.is_some() => write!(f, ".{name}"),
             Segment::Name(name) => f.write_str(name),
@@ -77,29 +77,29 @@ impl fmt::Display for Path<'_> {
 /// The type of a field error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorType {
-    /// A value is needed and none was given.
+    /// A required value is missing.
     Required,
-    /// The value may not be given here.
+    /// The value is not allowed here.
     Forbidden,
     /// The value is malformed or out of range.
     Invalid,
     /// The value has the wrong type.
     TypeInvalid,
-    /// The value is not one of a closed set.
+    /// The value is not one of the supported values.
     NotSupported,
-    /// The value repeats another one.
+    /// The value is a duplicate.
     Duplicate,
-    /// The value names something that does not exist.
+    /// The value refers to something that does not exist.
     NotFound,
     /// The list is too long.
     TooMany,
     /// The list is too short.
     TooFew,
-    /// The text is too long.
+    /// The string is too long.
     TooLong,
-    /// The text is too short.
+    /// The string is too short.
     TooShort,
-    /// The check itself failed.
+    /// The validation itself failed.
     InternalError,
 }
 
@@ -147,35 +147,35 @@ impl ErrorType {
     }
 }
 
-/// One problem with one field: `path: Title: value: detail`.
+/// A field error: `path: Title: value: detail`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
     /// The type of the error.
     pub error_type: ErrorType,
-    /// The path of the field, already printed.
+    /// The formatted path of the field.
     pub field: String,
-    /// The offending value, already printed; empty for types that do not show it.
+    /// The formatted value; empty for types that do not include it.
     value: String,
     /// The detail; may be empty.
     pub detail: String,
 }
 
-/// Problems in the order in which they were found.
+/// Field errors in the order of validation.
 pub type FieldErrors = Vec<FieldError>;
 
-/// A value inside an error. Upstream prints by Go type, so the type is chosen where the error is
-/// made: a plain `string` is quoted with `%q`, a named string type as JSON.
+/// A value in an error. Upstream formats by Go type, so the caller selects it: a plain `string` is
+/// quoted with `%q`, a defined string type as JSON.
 #[derive(Debug, Clone, Copy)]
 pub enum Shown<'a> {
     /// A Go `string`.
     Text(&'a str),
-    /// A Go string type with a name of its own (`FailurePolicyType`, `OperationType`, …).
+    /// A defined Go string type (`FailurePolicyType`, `OperationType`, …).
     Named(&'a str),
     /// A number.
     Integer(i64),
     /// A list of strings.
     List(&'a [String]),
-    /// Anything else, already rendered.
+    /// Anything else, already formatted.
     Rendered(&'a str),
 }
 
@@ -201,13 +201,13 @@ impl FieldError {
         }
     }
 
-    /// The field must have a value.
+    /// A required value is missing.
     #[must_use]
     pub fn required(path: &Path<'_>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Required, path, String::new(), detail.into())
     }
 
-    /// The field must not have a value here.
+    /// The value is not allowed here.
     #[must_use]
     pub fn forbidden(path: &Path<'_>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Forbidden, path, String::new(), detail.into())
@@ -219,13 +219,13 @@ impl FieldError {
         Self::new(ErrorType::Invalid, path, value.to_string(), detail.into())
     }
 
-    /// The value repeats an earlier one.
+    /// The value is a duplicate.
     #[must_use]
     pub fn duplicate(path: &Path<'_>, value: Shown<'_>) -> Self {
         Self::new(ErrorType::Duplicate, path, value.to_string(), String::new())
     }
 
-    /// The value is not in the closed set `supported`, which is listed in the order given.
+    /// The value is not one of the `supported` ones, which are listed in this order.
     #[must_use]
     pub fn not_supported(path: &Path<'_>, value: Shown<'_>, supported: &[&str]) -> Self {
         let supported: Vec<String> = supported.iter().map(|item| quote(item)).collect();
@@ -233,7 +233,7 @@ impl FieldError {
         Self::new(ErrorType::NotSupported, path, value.to_string(), detail)
     }
 
-    /// The list has `count` items where at most `limit` are allowed.
+    /// The list has `count` items, but at most `limit` are allowed.
     #[must_use]
     pub fn too_many(path: &Path<'_>, count: usize, limit: usize) -> Self {
         let noun = if limit == 1 { "item" } else { "items" };
@@ -241,7 +241,7 @@ impl FieldError {
         Self::new(ErrorType::TooMany, path, count.to_string(), detail)
     }
 
-    /// The text is longer than `limit` bytes.
+    /// The string is longer than `limit` bytes.
     #[must_use]
     pub fn too_long(path: &Path<'_>, limit: usize) -> Self {
         let noun = if limit == 1 { "byte" } else { "bytes" };
@@ -249,19 +249,19 @@ impl FieldError {
         Self::new(ErrorType::TooLong, path, String::new(), detail)
     }
 
-    /// The server could not do its part in checking the value.
+    /// The server failed to validate the value.
     #[must_use]
     pub fn internal(path: &Path<'_>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::InternalError, path, String::new(), detail.into())
     }
 
-    /// The offending value as it is printed; empty for types that do not show it.
+    /// The formatted value; empty for types that do not include it.
     #[must_use]
     pub fn shown_value(&self) -> &str {
         &self.value
     }
 
-    /// The error without its path, as a cause's `message`.
+    /// The error without its path, as in a cause's `message`.
     #[must_use]
     pub fn body(&self) -> String {
         let mut body = String::from(self.error_type.title());
@@ -283,8 +283,8 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Joins errors as upstream's aggregate does: one stands alone, several *distinct* texts are
-/// listed in brackets in first-seen order.
+/// Joins errors like upstream's aggregate: a single one unchanged, several *distinct* messages in
+/// brackets in order of first occurrence.
 #[must_use]
 pub fn aggregate(errors: &[FieldError]) -> String {
     let mut distinct: Vec<String> = Vec::with_capacity(errors.len());

@@ -1,10 +1,10 @@
-//! The minor versions of Kubernetes that can be stood in for.
+//! The minor versions of Kubernetes that can be emulated.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A minor version of Kubernetes. Everything is built after [`KubeVersion::REFERENCE`]; tables beside the code they concern
-/// say what the others lack or add.
+/// A minor version of Kubernetes. The implementation follows [`KubeVersion::REFERENCE`]; tables beside the relevant
+/// code list the differences of other versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum KubeVersion {
     /// 1.33
@@ -20,7 +20,7 @@ pub enum KubeVersion {
     V1_37,
 }
 
-/// A text that names none of the versions.
+/// A string that is not a supported version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeVersionError(String);
 
@@ -38,10 +38,10 @@ impl fmt::Display for KubeVersionError {
 }
 
 impl KubeVersion {
-    /// The version that recordings are of.
+    /// The version of the recordings.
     pub const REFERENCE: Self = Self::V1_36;
 
-    /// All versions, the oldest first.
+    /// All versions, oldest first.
     pub const ALL: [Self; 5] = [
         Self::V1_33,
         Self::V1_34,
@@ -50,7 +50,7 @@ impl KubeVersion {
         Self::V1_37,
     ];
 
-    /// The second number.
+    /// The minor version number.
     #[must_use]
     pub const fn minor(self) -> u8 {
         match self {
@@ -62,7 +62,7 @@ impl KubeVersion {
         }
     }
 
-    /// The release whose behaviour is meant, as in `v1.36.4`.
+    /// The emulated release, as in `v1.36.4`.
     #[must_use]
     pub const fn release(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl fmt::Display for KubeVersion {
 impl FromStr for KubeVersion {
     type Err = KubeVersionError;
 
-    /// Reads `1.34`, `v1.34` or `1.34.2`.
+    /// Parses `1.34`, `v1.34` or `1.34.2`.
     fn from_str(text: &str) -> Result<Self, KubeVersionError> {
         let error = || KubeVersionError(text.to_owned());
         let numbers = text.strip_prefix('v').unwrap_or(text);

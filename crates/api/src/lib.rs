@@ -1,8 +1,8 @@
 //! Wire types and rules of Kubernetes dynamic admission control.
 //!
-//! This crate holds what the API *says*: the objects of `admissionregistration.k8s.io` and
-//! `admission.k8s.io`, their defaults, their validation, and the exact texts a client reads when
-//! something is wrong. It performs no I/O and decides nothing about a request.
+//! This crate contains the API: the objects of `admissionregistration.k8s.io` and `admission.k8s.io`,
+//! their defaults, their validation, and the exact error texts for clients. It performs no I/O and
+//! makes no admission decisions.
 //!
 //! ```
 //! use lockgate_api::document::yaml;

@@ -1,4 +1,4 @@
-//! Common parts of Kubernetes objects: metadata, selectors, names, times and statuses.
+//! Common parts of Kubernetes objects: metadata, selectors, names, times and Status.
 
 pub mod label_selector;
 pub mod names;

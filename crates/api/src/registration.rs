@@ -1,4 +1,4 @@
-//! `admissionregistration.k8s.io`: the objects that register webhooks.
+//! `admissionregistration.k8s.io`: webhook configurations, admission policies and bindings.
 //!
 //! ```text
 //!   v1::ValidatingWebhookConfiguration ─┐                    ┌─► defaults   (by version)
@@ -7,8 +7,8 @@
 //!   v1beta1::Mutating…                 ─┘                    └─► strategy   (generation, warnings)
 //! ```
 //!
-//! Every version of the API is a set of wire types that say exactly what is read and written. All
-//! rules are written once, on the hub, to and from which each version converts without loss.
+//! Every version of the API has its own wire types. Defaults depend on the version; validation is
+//! implemented once, for the hub type, to which each version converts without loss.
 
 pub mod codec;
 pub mod defaults;

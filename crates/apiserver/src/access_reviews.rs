@@ -1,4 +1,4 @@
-//! Access reviews and token reviews: objects that are answered and not stored.
+//! Access reviews and token reviews, which are answered and not stored.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Reviewer {
         run(&writer.admitter, request, submission, &mut recipe).await
     }
 
-    /// The answer about a token. What the client wrote into it stays where nothing else is to be said.
+    /// Reviews a token. Fields of the client's status are kept unless the review sets them.
     async fn token_review(&self, review: &Value) -> Value {
         let token = review.pointer("/spec/token").and_then(Value::as_str);
         let audiences = texts(review.pointer("/spec/audiences"));
@@ -72,7 +72,7 @@ impl Reviewer {
             Ok(verified) => json!({
                 "authenticated": true, "user": verified.user, "audiences": verified.audiences,
             }),
-            // Tokens that claim to be of this server fail in two authenticators, others in one.
+            // Tokens with this server's issuer fail in two authenticators, others in one.
             Err(error) => {
                 let error = match error {
                     TokenError::Unknown => error.to_string(),
@@ -184,7 +184,7 @@ impl Recipe for Answer<'_> {
             "TokenReview" => reviewer.token_review(&review).await,
             "SelfSubjectReview" => {
                 // UPSTREAM: kubernetes pkg/registry/authentication/selfsubjectreview/rest.go answers
-                // with an object of its own.
+                // with a separate object.
                 let now = metadata::now().to_string();
                 review["metadata"] = json!({"creationTimestamp": now});
                 json!({"userInfo": user})
@@ -194,7 +194,7 @@ impl Recipe for Answer<'_> {
                 let namespace = review.pointer("/spec/namespace").and_then(Value::as_str);
                 let rules = reviewer.rules(&authz::user(user), namespace.unwrap_or_default());
                 // UPSTREAM: kubernetes pkg/registry/authorization/selfsubjectrulesreview/rest.go answers
-                // with an object of its own.
+                // with a separate object.
                 review["metadata"] = json!({});
                 review["spec"] = json!({});
                 rules
@@ -319,11 +319,11 @@ fn validate(kind: &str, review: &Value) -> Outcome<()> {
     if errors.is_empty() {
         return Ok(());
     }
-    // UPSTREAM: the kind is lost when the object is decoded, and the error shows it so.
+    // UPSTREAM: decoding drops the kind, which is therefore missing in the error.
     Err(invalid("", "authorization.k8s.io", "", &errors))
 }
 
-/// The members of metadata in the order of upstream's Go type.
+/// The metadata fields in the order of upstream's Go type.
 const METADATA: [&str; 14] = [
     "name",
     "generateName",
@@ -358,7 +358,7 @@ const MANAGED: [&str; 7] = [
     "subresource",
 ];
 
-/// Metadata as Go shows it.
+/// Metadata in Go's format.
 fn shown_metadata(metadata: &Map<String, Value>) -> String {
     let list = |member: &str, order: &[&str]| {
         let items = metadata.get(member)?.as_array()?;
@@ -394,7 +394,7 @@ fn in_order(object: &Map<String, Value>, order: &[&str]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// The warning for an invalid selector that is ignored, in upstream's words.
+/// The warning for an ignored invalid selector, with upstream's text.
 ///
 /// UPSTREAM: kubernetes pkg/registry/authorization/util/helpers.go
 fn ignored_selector(asked: &Value, member: &str) -> Option<String> {

@@ -1,5 +1,5 @@
-//! Aggregated API servers: requests for the group and version of an APIService that names a Service are
-//! proxied to it, as the user who sent them.
+//! Aggregated API servers: requests for the group and version of an APIService with a Service reference are proxied to
+//! it, as the requesting user.
 //!
 //! ```text
 //!   APIService ──effect──► Aggregator ◄── availability, documents ── controller
@@ -38,22 +38,22 @@ pub(crate) use forward::{Forward, forward};
 pub(crate) use local::{Managed, Registration};
 pub(crate) use merge::{group, group_list, openapi_v2, openapi_v3_index, v2_list};
 
-/// Connections that were upgraded, at a time.
+/// The maximum number of concurrent upgraded connections.
 const TUNNELS: usize = 1024;
 
-/// The APIServices, and how their servers are reached.
+/// The APIServices, and the connections to their servers.
 pub(crate) struct Aggregator {
     resolver: Arc<dyn ServiceResolver>,
-    /// Resolves the Services that settings map to addresses, and no other.
+    /// Resolves only the Services that settings map to addresses.
     mapped: Arc<dyn ServiceResolver>,
     services_known: ServiceCache,
     identity: ProxyIdentity,
     headers: RequestHeaders,
     tunnels: Arc<Semaphore>,
-    /// Serializes changes.
+    /// Serialises changes.
     changing: Mutex<()>,
     services: ArcSwap<BTreeMap<String, ApiService>>,
-    /// The APIServices of aggregated servers. Every request reads them, and there are seldom any.
+    /// The APIServices of aggregated servers. Every request reads them, but there are rarely any.
     remotes: ArcSwap<Vec<Arc<Remote>>>,
     changed: Notify,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Aggregator {
 #[derive(Debug, Clone)]
 pub(crate) struct ApiService {
     pub(crate) registration: Registration,
-    /// The server that serves it, if it is another one.
+    /// The aggregated server; `None` for a local APIService.
     pub(crate) remote: Option<Arc<Remote>>,
 }
 
@@ -75,10 +75,10 @@ pub(crate) struct Remote {
     pub(crate) group_priority: i64,
     pub(crate) version_priority: i64,
     pub(crate) service: ServiceReference,
-    /// The condition `Available` is true.
+    /// The status of the condition `Available`.
     pub(crate) is_available: bool,
     trust: Trust,
-    /// The connections, or why there can be none.
+    /// The connections, or the error if none are possible.
     backend: Result<Arc<Backend>, String>,
     documents: Arc<ArcSwap<Documents>>,
 }
@@ -99,12 +99,12 @@ struct Trust {
 }
 
 impl Remote {
-    /// The documents as they were fetched last.
+    /// The most recently fetched documents.
     pub(crate) fn documents(&self) -> Arc<Documents> {
         self.documents.load_full()
     }
 
-    /// Puts newer documents in their place.
+    /// Replaces the documents.
     pub(crate) fn set_documents(&self, documents: Documents) {
         self.documents.store(Arc::new(documents));
     }
@@ -170,12 +170,12 @@ impl Aggregator {
         self.wake();
     }
 
-    /// Tells the controller that an APIService, a Service or its endpoints changed.
+    /// Notifies the controller of a changed APIService, Service or endpoint.
     pub(crate) fn wake(&self) {
         self.changed.notify_one();
     }
 
-    /// Returns when something changed since the last call.
+    /// Waits for a change since the last call.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -203,7 +203,7 @@ impl Aggregator {
         self.remotes.load_full()
     }
 
-    /// The server of a version of a group, if it is not this one.
+    /// The aggregated server of a group version; `None` if it is local.
     pub(crate) fn find(&self, group: &str, version: &str) -> Option<Arc<Remote>> {
         let remotes = self.remotes.load();
         let found = remotes
@@ -212,7 +212,7 @@ impl Aggregator {
         found.map(Arc::clone)
     }
 
-    /// The server that an APIService names, if it names one.
+    /// The server that an APIService refers to, if any.
     fn read(&self, name: &str, object: &Value, before: Option<&Arc<Remote>>) -> Option<Remote> {
         let spec = &object["spec"];
         let text = |value: &Value, member: &str| {
@@ -231,7 +231,7 @@ impl Aggregator {
             ca_bundle: base64::decode(&text(spec, "caBundle")).unwrap_or_default(),
             insecure: spec["insecureSkipTLSVerify"].as_bool().unwrap_or_default(),
         };
-        // Connections and documents stay while they lead to the same server.
+        // Connections and documents are kept if they are for the same server.
         let same = before.filter(|before| before.service == service && before.trust == trust);
         let backend = match same {
             Some(before) => before.backend.clone(),

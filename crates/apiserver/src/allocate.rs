@@ -1,4 +1,4 @@
-//! Cluster IPs and node ports of services.
+//! Cluster IPs and node ports of Services.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
@@ -15,10 +15,10 @@ use crate::error::{Failure, Outcome, internal, invalid};
 use crate::metadata;
 use crate::registry::Resource;
 
-/// Ports of nodes are from 30000 to 32767.
+/// The range of node ports.
 const PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// The addresses and ports that are allocated.
+/// The allocated addresses and ports.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Addresses {
     range: ServiceRange,
@@ -33,7 +33,7 @@ struct Taken {
     services: HashMap<(String, String), Held>,
 }
 
-/// The addresses and ports of one service.
+/// The addresses and ports of one Service.
 #[derive(Debug, Default, Clone)]
 struct Held {
     addresses: BTreeSet<u32>,
@@ -65,19 +65,18 @@ impl Taken {
     }
 }
 
-/// The write that needs addresses and ports.
+/// The purpose of an allocation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Purpose {
-    /// A dry run gets ports that no service can have.
+    /// Set for dry runs, which get ports outside of the range.
     pub(crate) is_dry_run: bool,
-    /// The service is created.
+    /// Set if the Service is created.
     pub(crate) is_new: bool,
-    /// Other servers allocate from the same range: they are not to choose the same.
+    /// Set if other servers allocate from the same range: they should choose different addresses.
     pub(crate) is_shared: bool,
 }
 
-/// Addresses and ports that were allocated for a service that is not stored yet. They are free again when
-/// this is dropped, unless they are kept.
+/// Addresses and ports allocated for a Service before it is stored. They are released on drop, unless they are kept.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     addresses: Addresses,
@@ -85,14 +84,14 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// Keeps what was allocated: the service is stored.
+    /// Keeps the allocation: the Service is stored.
     pub(crate) fn keep(allocated: &mut Option<Self>) {
         if let Some(mut allocation) = allocated.take() {
             allocation.held = Held::default();
         }
     }
 
-    /// Claims what was allocated before other servers on the same store do, until they have seen the service.
+    /// Claims the allocation in the store against other servers, until they have observed the Service.
     pub(crate) async fn claim(&self, store: &dyn Store) -> Result<(), ClaimError> {
         if !store.is_shared() {
             return Ok(());
@@ -117,10 +116,10 @@ const CLAIMS: &str = "/-/claims/";
 /// The validity of a claim: much longer than other servers need to see the Service.
 const CLAIMED: Duration = Duration::from_secs(120);
 
-/// An address or port that cannot be had.
+/// A failed claim.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClaimError {
-    /// Another server was faster.
+    /// Another server has claimed it.
     #[error("{0} was allocated by another server, try again")]
     Taken(String),
     #[error(transparent)]
@@ -134,7 +133,7 @@ impl Drop for Allocation {
 }
 
 impl Addresses {
-    /// All addresses of a range, none of them allocated.
+    /// Creates the allocator of a range, without allocations.
     pub(crate) fn new(range: ServiceRange) -> Self {
         Self {
             range,
@@ -149,7 +148,7 @@ impl Addresses {
     fn address(&self, is_shared: bool) -> Option<Ipv4Addr> {
         let mut taken = self.lock();
         let (first, last) = self.range.bounds();
-        // Others may have been named by clients.
+        // Clients may have specified others.
         let highest = taken.addresses.range(first..=last).next_back();
         let next = match is_shared {
             true => first + random() % (last - first + 1),
@@ -203,8 +202,8 @@ impl Addresses {
         }
     }
 
-    /// Allocates the cluster IP and the node ports of a service that names none, and the node ports that it
-    /// names. `old` is the service that is changed.
+    /// Allocates the cluster IP and the node ports of a Service that specifies none, and the node ports that it
+    /// specifies. `old` is the Service before an update.
     ///
     /// Allocations are released when dropped before the service is stored.
     pub(crate) fn allocate(
@@ -226,7 +225,7 @@ impl Addresses {
         Ok(Some(allocation))
     }
 
-    /// Takes a port that a service names. A dry run looks whether it is free, and not into which range it falls.
+    /// Allocates a specified port. A dry run checks if it is free, but not if it is in the range.
     ///
     /// UPSTREAM: kubernetes pkg/registry/core/service/portallocator (Allocate)
     fn take(
@@ -283,7 +282,7 @@ impl Addresses {
         if addresses.as_array().is_none_or(Vec::is_empty) {
             *addresses = json!([address]);
         }
-        // The families of a Service without a cluster IP are decided by its selector, or not at all.
+        // A headless Service without a selector gets both IP families.
         if address != "None" || spec.contains_key("selector") {
             spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
             spec.entry("ipFamilyPolicy")
@@ -305,7 +304,7 @@ impl Addresses {
             held.ports.insert(port);
             Some(port)
         };
-        // The ports that the service names; those of a dry run are not held.
+        // The specified ports; those of a dry run are not reserved.
         let mut seen = BTreeSet::new();
         let is_balancer = kind == "LoadBalancer";
         let wants_ports = spec
@@ -315,7 +314,7 @@ impl Addresses {
         if kind == "NodePort" || is_balancer {
             let before = old.map(Held::of).unwrap_or_default();
             let named = named_ports(spec.get("ports"));
-            // Protocols of a new service share the port of a node.
+            // Ports of a new Service that differ only in the protocol share a node port.
             let mut known: BTreeMap<i64, i64> = BTreeMap::new();
             let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
             let ports = ports.into_iter().flatten().enumerate();
@@ -329,7 +328,7 @@ impl Addresses {
                 }
                 let shared = known.get(&own).copied().filter(|_| purpose.is_new);
                 let asked = match (node, shared) {
-                    // The first of a port takes what any of them names.
+                    // The first of these ports gets the node port that any of them specifies.
                     (_, None) if purpose.is_new => named.get(&own).copied().unwrap_or_default(),
                     (0, Some(shared)) => {
                         port.insert(String::from("nodePort"), shared.into());
@@ -380,7 +379,7 @@ impl Addresses {
 const NOT_IN_RANGE: &str =
     "provided port is not in the valid range. The range of valid ports is 30000-32767";
 
-/// A port that a service names and cannot have: its index and number, and why.
+/// A specified port that is unavailable: its index, number, and the reason.
 #[derive(Debug)]
 enum Refused {
     Port(usize, i64, &'static str),
@@ -410,7 +409,7 @@ fn number(members: &Map<String, Value>, key: &str) -> i64 {
     member.unwrap_or_default()
 }
 
-/// The first node port that is named for each port.
+/// The first node port specified for each port.
 fn named_ports(ports: Option<&Value>) -> BTreeMap<i64, i64> {
     let ports = ports.and_then(Value::as_array).into_iter().flatten();
     let mut named = BTreeMap::new();
@@ -428,10 +427,10 @@ fn needs_health_check(spec: &Map<String, Value>) -> bool {
     says("type", "LoadBalancer") && says("externalTrafficPolicy", "Local")
 }
 
-/// A number that other servers do not choose.
+/// A random number, which differs from those of other servers.
 fn random() -> u32 {
     let mut bytes = [0; 4];
-    // Without entropy it is one of many all the same; claims see to the rest.
+    // Without entropy the numbers may collide, which claims resolve.
     getrandom::fill(&mut bytes).map_or(0, |()| u32::from_ne_bytes(bytes))
 }
 

@@ -1,5 +1,4 @@
-//! Manifests that are applied when a server starts: created through admission, or merged into the
-//! object that exists.
+//! Manifests that are applied at startup: created through admission, or merged into the existing object.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::registry::{Resource, split_api_version};
 use crate::request::{ObjectPath, Recorded, Request};
 use crate::write::{Writer, create, patch};
 
-/// The program that manages the fields of manifests.
+/// The field manager of manifests.
 const PROGRAM: &str = "lockgate";
 
 /// The outcome of applying manifests.
@@ -31,13 +30,13 @@ pub struct Applied {
     pub warnings: Vec<String>,
 }
 
-/// An object that the server did not take.
+/// An object that the server rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{what}: {}", .status.message)]
 pub struct ApplyError {
-    /// The object by version, kind and name, or `the manifest`.
+    /// The object as version, kind and name, or `the manifest`.
     pub what: String,
-    /// The status a client would have got.
+    /// The status in the response.
     pub status: Box<Status>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) use policy::{Policy, Rule};
 const RECEIVED: &str = "RequestReceived";
 const COMPLETE: &str = "ResponseComplete";
 const PANIC: &str = "Panic";
-/// The code of a request whose client went away.
+/// The code of a request whose client disconnected.
 const GONE: u16 = 499;
 
 /// The log.
@@ -41,7 +41,7 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// A log to a file, to standard output (`-`), or to nowhere.
+    /// Opens a log to a file, to standard output (`-`), or a disabled one.
     pub(crate) fn open(policy: Policy, path: Option<&Path>) -> io::Result<Self> {
         let sink: Option<Box<dyn Write + Send>> = match path {
             None => None,
@@ -57,7 +57,7 @@ impl Audit {
         })
     }
 
-    /// Begins the event of a request.
+    /// Starts the event of a request.
     pub(crate) fn begin(
         self: &Arc<Self>,
         id: &str,
@@ -157,7 +157,7 @@ impl Drop for Open {
 }
 
 impl Open {
-    /// Writes that the request came in, unless that is written already.
+    /// Logs the stage RequestReceived, unless it is already logged.
     fn receive(&mut self) {
         if !std::mem::replace(&mut self.is_received, true) {
             self.write(RECEIVED, 0);
@@ -170,7 +170,7 @@ impl Open {
         self.write(stage, code);
     }
 
-    /// Writes a stage, as much as the policy says.
+    /// Logs a stage, at the level of the policy.
     fn write(&self, stage: &'static str, code: u16) {
         let policy = &self.audit.policy;
         let rule = policy.rule(&self.user, self.verb(), self.target.as_ref(), &self.path);
@@ -191,7 +191,7 @@ impl Event {
         }
     }
 
-    /// Writes what became of the request.
+    /// Logs the final stage.
     pub(crate) fn finish(mut self, code: u16) {
         if let Some(open) = &mut self.0 {
             open.finish(COMPLETE, code);
@@ -267,7 +267,7 @@ impl Event {
     /// Records the response.
     pub(crate) fn respond(&mut self, reply: &Reply) {
         if let Some(open) = &mut self.0 {
-            // A list may be large, and most policies do not write it.
+            // A list may be large, and most policies do not log it.
             if open.writes_responses() {
                 open.response = encoding::tree(reply.json().as_bytes());
             }
@@ -302,7 +302,7 @@ impl Open {
         self.fields.insert(key.to_owned(), value);
     }
 
-    /// The object in the body tells what the path does not: the name of one that is created.
+    /// Completes the reference with the name in the body, which the path of a create does not contain.
     ///
     /// UPSTREAM: apiserver pkg/audit/request.go (LogRequestObject)
     fn complete_reference(&mut self) {
@@ -374,7 +374,7 @@ impl Open {
         }
         let mut annotations = self.annotations.clone();
         for (key, value) in self.notes.iter().flat_map(|notes| notes.at(rule.level)) {
-            // The first value of a key stays.
+            // The first value of a key is kept.
             annotations.entry(key).or_insert_with(|| value.into());
         }
         if !annotations.is_empty() {

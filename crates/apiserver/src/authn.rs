@@ -36,7 +36,7 @@ pub(crate) const ANONYMOUS: &str = "system:anonymous";
 pub(crate) struct Authenticator {
     pub(crate) tokens: Tokens,
     pub(crate) signer: Arc<Signer>,
-    /// The store with the service accounts.
+    /// The store of ServiceAccounts.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) anonymous: bool,
     /// The headers of proxies in front of the server.
@@ -50,8 +50,8 @@ impl std::fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    /// Whose token this is, and for which of these audiences; the server's own if there are none. An
-    /// error says why it is not accepted.
+    /// Authenticates a token for these audiences; the server's own if there are none. Returns an error if it is
+    /// rejected.
     pub(crate) async fn token(
         &self,
         token: &str,
@@ -59,7 +59,7 @@ impl Authenticator {
     ) -> Result<Verified, TokenError> {
         let own = self.signer.audiences();
         let wanted = if audiences.is_empty() { own } else { audiences };
-        // A token of the file says nothing of audiences: it is for this server.
+        // A token of the token file has no audiences: it is for this server.
         let meant = intersect(own, wanted);
         let mut verified = match self.tokens.find(token) {
             Some(user) if !meant.is_empty() => Verified {
@@ -124,7 +124,7 @@ impl Authenticator {
     }
 }
 
-/// The token, if one is shown at all.
+/// The bearer token, if there is an `Authorization` header.
 ///
 /// UPSTREAM: apiserver pkg/authentication/request/bearertoken/bearertoken.go
 fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {

@@ -1,6 +1,6 @@
 //! Stage 3: authorization.
 //!
-//! The same trait answers requests and the variable `authorizer` of match conditions.
+//! The same trait authorizes requests and evaluates the variable `authorizer` of match conditions.
 
 mod authorized;
 pub(crate) mod node;
@@ -41,7 +41,7 @@ pub(crate) fn lend<T>(info: &mut UserInfo, ask: impl FnOnce(&User) -> T) -> T {
     answer
 }
 
-/// The reason of a denial, in upstream's words.
+/// The reason of a denial, with upstream's text.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/errors.go
 pub(crate) fn denied(user: &str, request: &AccessRequest<'_>, reason: &str) -> String {
@@ -52,7 +52,7 @@ pub(crate) fn denied(user: &str, request: &AccessRequest<'_>, reason: &str) -> S
     format!("{what}: {reason}")
 }
 
-/// The text with what would be HTML escaped, except for quotes.
+/// The text without characters that would be HTML-escaped, except for quotes.
 fn without_markup(text: &str) -> String {
     let text = text.replace('&', "&amp;");
     text.replace('<', "&lt;").replace('>', "&gt;")

@@ -1,5 +1,5 @@
-//! The objects that exist from the start: namespaces, default roles, the server's own service. And what
-//! was stored before: the effects of all of it are applied again.
+//! Creates the initial objects: namespaces, default roles, the server's own Service. Restores the effects of stored
+//! objects.
 
 mod roles;
 
@@ -26,10 +26,10 @@ use crate::write::{Writer, strategy};
 /// Namespaces that always exist.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
-/// Certificates that the server publishes.
+/// The certificates that the server publishes.
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// The certificates that clients verify the server with.
+    /// The CA certificates with which clients verify the server.
     pub(crate) ca_pem: String,
     /// The authentication configuration for aggregated servers.
     pub(crate) authentication: BTreeMap<&'static str, String>,
@@ -53,7 +53,7 @@ pub(crate) async fn load(
             writer.storage.restore(resource, object)?;
         }
     }
-    // Definitions are served now, so that the versions of their objects are known.
+    // CustomResourceDefinitions are served now, so that the versions of their objects are known.
     add_versions(&writer.storage, &writer.registry.snapshot()).await?;
     let mut writes = missing_objects(writer, &snapshot, controllers, &published.ca_pem).await?;
     writes.extend(authentication(&writer.storage, &snapshot, published).await?);
@@ -97,8 +97,8 @@ async fn move_custom_objects(storage: &Storage, snapshot: &Snapshot) -> Outcome<
     Ok(())
 }
 
-/// Adds the apiVersion to stored bytes of the older form: that of their resource, as the CustomResourceDefinition has
-/// not changed since.
+/// Adds the apiVersion to stored objects in the previous format: that of their resource, as the
+/// CustomResourceDefinition has not changed since.
 async fn add_versions(storage: &Storage, snapshot: &Snapshot) -> Outcome<()> {
     let mut count = 0_usize;
     for resource in snapshot.storage_versions() {
@@ -151,7 +151,7 @@ impl Write {
     }
 }
 
-/// Stores all of them at once: on a disk that costs hardly more than one.
+/// Stores all of them concurrently: on disk they share an fsync.
 async fn store(storage: &Storage, writes: Vec<Write>) -> Outcome<()> {
     let mut stores = JoinSet::new();
     for Write {
@@ -166,7 +166,7 @@ async fn store(storage: &Storage, writes: Vec<Write>) -> Outcome<()> {
     }
     while let Some(ended) = stores.join_next().await {
         let ended = ended.map_err(|error| internal(&error.to_string()))?;
-        // Other errors mean that another server on the same store was faster, which is as good.
+        // Other errors mean that another server on the same store wrote it first.
         if let Err(PersistError::Failed(failure)) = ended {
             return Err(failure);
         }
@@ -174,7 +174,7 @@ async fn store(storage: &Storage, writes: Vec<Write>) -> Outcome<()> {
     Ok(())
 }
 
-/// The objects that should exist and do not.
+/// The missing initial objects.
 async fn missing_objects(
     writer: &Writer,
     snapshot: &Snapshot,
@@ -272,7 +272,7 @@ async fn roles(
                     let is = encoding::parse_entry(entry, resource.type_meta())?;
                     write.expected = Some(entry.revision);
                     if roles::is_for_another_role(&is, &write.object) {
-                        // Another object of the same name.
+                        // It replaces an object of the same name.
                         metadata::fill(&mut write.object);
                     } else {
                         match roles::reconciled(&is, &write.object) {
@@ -293,7 +293,7 @@ async fn roles(
 
 /// Sets the rules of new aggregated roles. The controller updates existing ones.
 fn aggregate(writes: &mut [Write]) {
-    // `admin` has what `edit` has, which has what `view` has.
+    // `admin` aggregates `edit`, which aggregates `view`.
     for _ in 0..3 {
         let roles = writes
             .iter()

@@ -20,40 +20,40 @@ use lockgate_plugins::in_tree::Gates;
 /// The authorization mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AuthorizationMode {
-    /// RBAC; `system:masters` may do everything.
+    /// RBAC; `system:masters` has all permissions.
     #[default]
     Rbac,
-    /// The same, and nodes may do what the pods that run on them need.
+    /// RBAC, and node authorization by the Pods on each node.
     NodeAndRbac,
     /// Allows all requests.
     AlwaysAllow,
 }
 
-/// A service reference that is resolved to an address of your choice.
+/// A mapping of a Service to another address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceMapping {
     /// The namespace of the Service; `*` matches any text.
     pub namespace: String,
     /// The name of the Service; `*` matches any text.
     pub name: String,
-    /// Its port; none for every port.
+    /// Its port; `None` for every port.
     pub port: Option<i32>,
-    /// `host:port` to call instead.
+    /// The `host:port` to call instead.
     pub address: String,
 }
 
-/// The way from a Service to the address of a webhook.
+/// How Services are resolved to addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServiceRouting {
-    /// To a ready endpoint of its EndpointSlices, and to its ClusterIP when it has none: what
-    /// kube-proxy does for kube-apiserver, without kube-proxy.
+    /// To a ready endpoint of its EndpointSlices, or to its ClusterIP without one: the result of kube-apiserver with
+    /// kube-proxy, without kube-proxy.
     #[default]
     EndpointsOrClusterIp,
     /// To a ready endpoint only, as `--enable-aggregator-routing` of kube-apiserver does.
     Endpoints,
 }
 
-/// The addresses that Services get.
+/// The range of cluster IPs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceRange {
     first: Ipv4Addr,
@@ -102,17 +102,17 @@ pub struct ServingFiles {
     pub key: PathBuf,
 }
 
-/// The tokens of service accounts.
+/// The settings for ServiceAccount tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceAccounts {
-    /// The issuer of new tokens, and further ones whose tokens are accepted.
+    /// The issuer of new tokens, and further accepted issuers.
     pub issuers: Vec<String>,
-    /// The audiences of this server; the issuers if there are none.
+    /// The audiences of this server; the issuers by default.
     pub api_audiences: Vec<String>,
-    /// The private key that signs tokens, as PEM. None is `sa.key` in the folder of the certificates,
-    /// or a key in memory.
+    /// The private key that signs tokens, as PEM. The default is `sa.key` in the certificate directory, or an in-memory
+    /// key.
     pub signing_key_file: Option<PathBuf>,
-    /// Public keys, private keys or certificates that verify tokens; the signing key if there are none.
+    /// Public keys, private keys or certificates that verify tokens; the signing key by default.
     pub key_files: Vec<PathBuf>,
     /// The JWKS URI in OpenID discovery; `None` means this server's.
     pub jwks_uri: Option<String>,
@@ -131,7 +131,7 @@ impl Default for ServiceAccounts {
 }
 
 impl ServiceAccounts {
-    /// Checks issuers and the URI of the key set.
+    /// Validates the issuers and the JWKS URI.
     ///
     /// UPSTREAM: kubernetes pkg/kubeapiserver/options/authentication.go (Validate)
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -173,16 +173,16 @@ impl ServiceAccounts {
 /// Feature gates, with the defaults of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// The version of Kubernetes whose kinds are served and whose expressions are accepted.
+    /// The Kubernetes version whose kinds are served and whose expressions are accepted.
     pub kube_version: KubeVersion,
-    /// `AdmissionWebhookMatchConditions`: off, stored conditions are ignored and new ones dropped.
+    /// `AdmissionWebhookMatchConditions`: if disabled, stored conditions are ignored and new ones dropped.
     pub match_conditions: bool,
-    /// `ManifestBasedAdmissionControlConfig`: webhooks may be configured by files.
+    /// `ManifestBasedAdmissionControlConfig`: static webhook configurations in files.
     pub static_manifests: bool,
-    /// `ConstrainedImpersonation`: the right to impersonate may be one for some requests.
+    /// `ConstrainedImpersonation`: permissions to impersonate for some requests only.
     pub constrained_impersonation: bool,
-    /// `--allow-http-webhooks=localhost`, which upstream does not have: URLs of webhooks may be plain HTTP to
-    /// loopback hosts. It decides what may be stored, as the gates do, so it is carried with them.
+    /// `--allow-http-webhooks=localhost`, which upstream does not have: webhook URLs may be plain HTTP to loopback
+    /// hosts. It affects validation like the gates, so it is passed along with them.
     pub http_on_loopback: bool,
     /// The gates of in-tree plugins.
     pub plugins: Gates,
@@ -207,7 +207,7 @@ impl FeatureGates {
         "WorkloadWithJob",
     ];
 
-    /// The gates that newer versions brought, with the first that has them.
+    /// The gates that were added in newer versions, with the first version that has them.
     ///
     /// UPSTREAM: kubernetes_feature_enabled of kube-apiserver v1.36.4 with --emulated-version=1.33, 1.34 and 1.35
     const SINCE: [(&'static str, KubeVersion); 6] = [
@@ -225,16 +225,16 @@ impl FeatureGates {
         Self {
             kube_version,
             match_conditions: true,
-            // Beta, and on, since 1.37.
+            // Beta and enabled since 1.37.
             static_manifests: kube_version >= KubeVersion::V1_37,
-            // Beta, and on, since 1.36.
+            // Beta and enabled since 1.36.
             constrained_impersonation: kube_version >= KubeVersion::V1_36,
             http_on_loopback: false,
             plugins: Gates::default(),
         }
     }
 
-    /// The names of the gates that a version has.
+    /// The names of the gates of a version.
     pub fn names(version: KubeVersion) -> impl Iterator<Item = &'static str> {
         let is_newer = move |name: &str| {
             let mut since = Self::SINCE.iter();
@@ -243,7 +243,7 @@ impl FeatureGates {
         Self::NAMES.into_iter().filter(move |name| !is_newer(name))
     }
 
-    /// Returns true if the gate of this name is on.
+    /// Returns true if the gate of this name is enabled.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         match name {
@@ -259,7 +259,7 @@ impl FeatureGates {
         }
     }
 
-    /// Sets a gate by its name. Returns whether there is one of that name.
+    /// Sets a gate by name. Returns false if it is unknown.
     pub fn set(&mut self, name: &str, on: bool) -> bool {
         match name {
             "AdmissionWebhookMatchConditions" => self.match_conditions = on,
@@ -276,26 +276,26 @@ impl FeatureGates {
     }
 }
 
-/// The headers by which a proxy in front of a server says who its user is. They are believed of clients with
-/// a certificate of their authority alone, and published for aggregated servers.
+/// The identity headers of an authenticating proxy. They are trusted from clients with a certificate of the proxy CA
+/// only, and published for aggregated servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHeaders {
-    /// The authority of the proxies in front of this server. None, and there are no such proxies.
+    /// The CA of authenticating proxies. `None` disables them.
     pub client_ca_file: Option<PathBuf>,
-    /// The common names of their certificates; all of them if there are none.
+    /// The allowed common names of their certificates; all if empty.
     pub allowed_names: Vec<String>,
-    /// Headers with the name of the user, the first that is there counts.
+    /// The headers with the username; the first one present is used.
     pub username: Vec<String>,
-    /// Headers with its uid.
+    /// The headers with the UID.
     pub uid: Vec<String>,
-    /// Headers with its groups, all of which count.
+    /// The headers with groups, all of which are used.
     pub group: Vec<String>,
-    /// Prefixes of headers with extra values.
+    /// The prefixes of headers with extra values.
     pub extra_prefix: Vec<String>,
 }
 
 impl Default for RequestHeaders {
-    /// The names that kubeadm gives them.
+    /// kubeadm's header names.
     fn default() -> Self {
         let one = |name: &str| vec![name.to_owned()];
         Self {
@@ -317,17 +317,17 @@ pub struct Controllers {
     /// `garbage-collector-controller`: deletes objects whose owners do not exist, and handles the finalizers `orphan`
     /// and `foregroundDeletion`.
     pub garbage_collector: bool,
-    /// `serviceaccount-controller`: every namespace has the account `default`.
+    /// `serviceaccount-controller`: creates the ServiceAccount `default` in every namespace.
     pub service_account: bool,
-    /// `root-ca-certificate-publisher-controller`: every namespace has the config map
-    /// `kube-root-ca.crt`, with which pods verify this server.
+    /// `root-ca-certificate-publisher-controller`: creates the ConfigMap `kube-root-ca.crt` in every namespace, with
+    /// which Pods verify this server.
     pub root_ca: bool,
-    /// `resourcequota-controller`: updates the used amounts in the status of quotas.
+    /// `resourcequota-controller`: updates the usage in the status of quotas.
     pub resource_quota: bool,
     /// `clusterrole-aggregation-controller`: updates the rules of cluster roles with an aggregation rule.
     pub role_aggregation: bool,
-    /// `validatingadmissionpolicy-status-controller`: the expressions of policies are checked against
-    /// the schemas of what they match, and the status has the warnings.
+    /// `validatingadmissionpolicy-status-controller`: type-checks the expressions of policies with the schemas of the
+    /// matched resources, and sets warnings in the status.
     pub policy_status: bool,
     /// `persistentvolumeclaim-protection-controller`: releases a deleted claim when no Pod uses it.
     pub claim_protection: bool,
@@ -338,7 +338,7 @@ pub struct Controllers {
 }
 
 impl Default for Controllers {
-    /// All of them: clients written for a cluster count on them.
+    /// All controllers: clients written for a cluster rely on them.
     fn default() -> Self {
         Self::all(true)
     }
@@ -359,7 +359,7 @@ impl Controllers {
         "volumeattributesclass-protection-controller",
     ];
 
-    /// All of them on, or all of them off.
+    /// Enables or disables all controllers.
     #[must_use]
     pub fn all(on: bool) -> Self {
         Self {
@@ -376,7 +376,7 @@ impl Controllers {
         }
     }
 
-    /// Returns true if the controller of this name is on.
+    /// Returns true if the controller of this name is enabled.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         match name {
@@ -394,8 +394,7 @@ impl Controllers {
         }
     }
 
-    /// Switches a controller by its name; `*` is all of them. Returns whether there is one of that
-    /// name.
+    /// Enables or disables a controller by name; `*` means all. Returns false if it is unknown.
     pub fn set(&mut self, name: &str, on: bool) -> bool {
         match name {
             "*" => *self = Self::all(on),
@@ -423,7 +422,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer. It is called while the client waits.
+    /// Creates an observer. It is called synchronously, before the response is sent.
     pub fn new(observe: impl Fn(&Admission) + Send + Sync + 'static) -> Self {
         Self {
             observe: Arc::new(observe),
@@ -431,14 +430,14 @@ impl Observer {
         }
     }
 
-    /// The same, and traces have the object as it was before and after each change.
+    /// The same with the objects before and after each change in traces.
     #[must_use]
     pub fn recording_objects(mut self) -> Self {
         self.records_objects = true;
         self
     }
 
-    /// One observer for several; none for none.
+    /// Combines several observers; `None` for none.
     pub fn all(observers: impl IntoIterator<Item = Self>) -> Option<Self> {
         let observers: Vec<Self> = observers.into_iter().collect();
         if observers.is_empty() {
@@ -460,7 +459,7 @@ impl Observer {
         (self.observe)(admission);
     }
 
-    /// A request that is to be observed.
+    /// Enables the trace of a request.
     pub(crate) fn prepare(&self, admission: Admission) -> Admission {
         match self.records_objects {
             true => admission.record_objects(),
@@ -475,12 +474,12 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// Plugins of the program around a server. They run before webhooks are called.
+/// Plugins of an embedding program. They run before webhooks are called.
 #[derive(Clone, Default)]
 pub struct Plugins(pub(crate) Vec<Arc<dyn Plugin>>);
 
 impl Plugins {
-    /// And this one.
+    /// Adds a plugin.
     #[must_use]
     pub fn with(mut self, plugin: impl Plugin + 'static) -> Self {
         self.0.push(Arc::new(plugin));
@@ -498,34 +497,34 @@ impl fmt::Debug for Plugins {
 /// The consistency of the objects that admission and authorization read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AdmissionConsistency {
-    /// As a watch has brought them, which takes milliseconds. As kube-apiserver does.
+    /// As observed by a watch, with a delay of milliseconds. As kube-apiserver.
     #[default]
     Eventual,
-    /// Every one whose write was acknowledged before the request came, on whichever server. Costs a round trip
-    /// to the store for every write.
+    /// Every object whose write was acknowledged before the request, by any server. Costs a round trip to the store per
+    /// write.
     Linearizable,
 }
 
-/// Certificates and keys, as PEM, that servers on one store share: so that clients of one are clients of all.
+/// Certificates and keys, as PEM, that servers on one store share, so that clients of one server are clients of all.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SharedCertificates {
-    /// The authority of serving and client certificates.
+    /// The CA of serving and client certificates.
     pub(crate) ca: String,
     /// Its key.
     pub(crate) ca_key: String,
-    /// The key that signs tokens.
+    /// The key that signs ServiceAccount tokens.
     pub(crate) token_key: String,
-    /// The authority that aggregated servers know these servers by.
+    /// The CA of the client certificate for aggregated servers.
     pub(crate) front_proxy_ca: String,
-    /// The client certificate for them.
+    /// The client certificate for aggregated servers.
     pub(crate) front_proxy_client: String,
     /// Its key.
     pub(crate) front_proxy_key: String,
 }
 
 impl fmt::Debug for SharedCertificates {
-    /// Keys are not shown.
+    /// Hides keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedCertificates").finish_non_exhaustive()
     }
@@ -534,67 +533,67 @@ impl fmt::Debug for SharedCertificates {
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Address to listen on. Loopback, lest a test server be open to a network.
+    /// The listen address. Loopback by default, so that a test server is not exposed to a network.
     pub bind_address: IpAddr,
-    /// The port; 0 for any free one, so that many servers can run at once.
+    /// The port; 0 selects a free one, so that many servers can run concurrently.
     pub secure_port: u16,
     /// The directory for certificates and the token signing key. `None` keeps them in memory, for servers that live as
     /// long as a test.
     pub cert_dir: Option<PathBuf>,
-    /// Certificates and keys that are the same for all servers on one store. Without a folder.
+    /// Certificates and keys that are shared by all servers on one store. Ignored with `cert_dir`.
     pub certificates: Option<SharedCertificates>,
     /// The consistency of webhook configurations, policies, namespaces and roles on a write, if other servers change
     /// them.
     pub admission_consistency: AdmissionConsistency,
-    /// The serving certificate, when it is not issued by the server's own authority.
+    /// The serving certificate, if it is not issued by the server's own CA.
     pub serving_files: Option<ServingFiles>,
     /// The limits of connections.
     pub connections: ConnectionLimits,
-    /// Further names and addresses the server's certificate is for.
+    /// Additional names and addresses in the server's certificate.
     pub extra_hosts: Vec<String>,
     /// Client CAs, in addition to the server's own.
     pub client_ca_file: Option<PathBuf>,
     /// The headers of proxies.
     pub request_headers: RequestHeaders,
-    /// The client certificate with its key that is shown to aggregated servers. None, and the server makes
-    /// one with an authority of its own, which it publishes.
+    /// The client certificate for aggregated servers. By default the server generates one with a separate CA, which it
+    /// publishes.
     pub proxy_client_files: Option<ServingFiles>,
     /// Tokens, in the format of kube-apiserver.
     pub token_auth_file: Option<PathBuf>,
-    /// Further tokens, for servers that are started by a program.
+    /// Additional tokens, for embedding programs.
     pub tokens: Vec<(String, UserInfo)>,
-    /// The tokens of service accounts.
+    /// The settings for ServiceAccount tokens.
     pub service_accounts: ServiceAccounts,
     /// The flags of the program by name, for `/flagz`. They contain no secrets: users with access to metrics can read
     /// them. `None` disables the page.
     pub flags: Option<BTreeMap<String, String>>,
-    /// Allow anonymous requests as `system:anonymous`. On, since probes are anonymous.
+    /// Allow anonymous requests as `system:anonymous`. Enabled by default, since probes are anonymous.
     pub anonymous_auth: bool,
     /// The authorization mode.
     pub authorization_mode: AuthorizationMode,
-    /// The most requests that only read at a time; zero is no limit. Without priority and fairness one
-    /// user has half of them, and watches, health checks and `system:masters` are not counted.
+    /// The maximum number of concurrent read requests; zero means no limit. Without priority and fairness one user gets
+    /// at most half of them, and watches, health checks and `system:masters` are exempt.
     /// UPSTREAM: 400.
     pub max_requests_inflight: usize,
-    /// The most requests that write at a time. UPSTREAM: 200.
+    /// The maximum number of concurrent write requests. UPSTREAM: 200.
     pub max_mutating_requests_inflight: usize,
     /// The descriptions of built-in types for OpenAPI: lines of a type, a field and a description, separated by tabs.
     /// `None` omits descriptions.
     pub descriptions: Option<fn() -> String>,
-    /// FlowSchemas and PriorityLevelConfigurations decide which requests are served: both limits are
-    /// added up, and priority levels share the sum. Otherwise the limits hold as they are.
+    /// Limit requests by FlowSchemas and PriorityLevelConfigurations: both limits are added, and priority levels share
+    /// the sum. Otherwise the limits apply as they are.
     pub priority_and_fairness: bool,
     /// The audit policy.
     pub audit_policy_file: Option<PathBuf>,
-    /// The audit log file; `-` is standard output. None writes no log.
+    /// The audit log file; `-` is standard output. `None` disables the log.
     pub audit_log_path: Option<PathBuf>,
-    /// The `AdmissionConfiguration`: whom webhooks are called as, and where static manifests are.
+    /// The `AdmissionConfiguration`: credentials for webhooks, and static manifests.
     pub admission_control_config_file: Option<PathBuf>,
     /// The feature gates.
     pub feature_gates: FeatureGates,
-    /// Plugins to switch on.
+    /// Plugins to enable.
     pub enable_plugins: Vec<String>,
-    /// Plugins to switch off.
+    /// Plugins to disable.
     pub disable_plugins: Vec<String>,
     /// Plugins in addition to the built-in ones.
     pub plugins: Plugins,
@@ -604,30 +603,30 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// Service references to resolve to other addresses. The first match is used, exact names before patterns.
     pub services: Vec<ServiceMapping>,
-    /// The way to Services that are not mapped.
+    /// How Services without a mapping are resolved.
     pub service_routing: ServiceRouting,
-    /// The ClusterIPs to allocate.
+    /// The range of cluster IPs.
     pub service_range: ServiceRange,
-    /// The treatment of redirects from webhooks. They are refused: following them would let a webhook make the
-    /// server call what it should not.
+    /// The handling of redirects from webhooks. Refused by default: otherwise a webhook could choose the targets of the
+    /// server's requests.
     pub webhook_redirects: Redirects,
-    /// The controllers to run. kube-apiserver alone has none, and tests written for it may want none.
+    /// The controllers to run. kube-apiserver alone has none, and tests written for it may need none.
     pub controllers: Controllers,
-    /// Workload controllers and a simulated node that runs Pods. None runs no Pods, and costs nothing.
+    /// Workload controllers and a simulated node that runs Pods. `None` disables them.
     pub simulate_workloads: Option<lockgate_workloads::Settings>,
     /// The delay before the contents of a deleted namespace are deleted, so that clients can observe the phase
     /// Terminating.
     pub namespace_grace: Duration,
-    /// The observer of every run of admission.
+    /// Observes every admission run.
     pub observer: Option<Observer>,
-    /// The address that is an endpoint of the Service `kubernetes`. By default servers that share a store have one that
-    /// others reach, and others none.
+    /// The endpoint address of the Service `kubernetes`. By default servers on a shared store use a reachable address,
+    /// and others have none.
     pub advertise_address: Option<IpAddr>,
     /// The time to keep serving after a stop signal while `/readyz` fails, so that load balancers remove the server.
     ///
     /// UPSTREAM: apiserver pkg/server/options/server_run_options.go (ShutdownDelayDuration)
     pub shutdown_delay: Duration,
-    /// The time that pending requests get when the server stops.
+    /// The time for requests in progress at shutdown.
     pub drain: Duration,
 }
 

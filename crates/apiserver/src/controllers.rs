@@ -1,5 +1,5 @@
 //! Controllers: they watch stored objects and write derived ones, through admission. Each reads the latest state and
-//! retries on errors, so that none depends on seeing every event.
+//! retries on errors, so that none depends on receiving every event.
 //!
 //! UPSTREAM: kubernetes pkg/controller, apiextensions-apiserver pkg/controller
 
@@ -44,11 +44,11 @@ pub(crate) struct Settings {
     pub(crate) enabled: config::Controllers,
     pub(crate) request_timeout: Duration,
     pub(crate) namespace_grace: Duration,
-    /// The certificate of the authority that clients trust.
+    /// The CA certificate that clients trust.
     pub(crate) ca_pem: Arc<str>,
 }
 
-/// The parts of the server that controllers work with.
+/// The parts of the server that controllers use.
 #[derive(Debug)]
 pub(crate) struct Context {
     writer: Writer,

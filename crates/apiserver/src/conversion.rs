@@ -1,5 +1,5 @@
-//! Objects in another of the versions of their resource: built-in kinds by their tables, custom
-//! resources by changing the `apiVersion` alone or by a conversion webhook.
+//! Conversion between the versions of a resource: built-in kinds by their tables, custom resources by changing the
+//! `apiVersion` only or by a conversion webhook.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion
 
@@ -26,7 +26,7 @@ use crate::registry::{Registry, Resource, Shape, split_api_version};
 /// The timeout of a conversion webhook.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Converts objects between the versions that are served.
+/// Converts objects between the served versions.
 #[derive(Debug)]
 pub(crate) struct Converter {
     registry: Arc<Registry>,
@@ -38,7 +38,7 @@ impl Converter {
         Self { registry, caller }
     }
 
-    /// The resource in the version its objects are stored in.
+    /// The resource in its storage version.
     pub(crate) fn storage_resource(&self, resource: &Resource) -> Outcome<Arc<Resource>> {
         let (group, version) = &resource.storage_version;
         let snapshot = self.registry.snapshot();
@@ -73,7 +73,7 @@ impl Converter {
             .ok_or_else(|| invalid_version("from", stored))
     }
 
-    /// The object of an entry, in the version of a resource.
+    /// Decodes the object of an entry, in the version of a resource.
     pub(crate) async fn decode(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
         let size = entry.value.len();
         let parse =
@@ -81,7 +81,7 @@ impl Converter {
         let stored = self.stored_resource(entry, resource)?;
         let from = stored.as_deref().unwrap_or(resource);
         let mut object = parse(from)?;
-        // Defaults are those of the stored version; conversion adds none.
+        // Defaults are those of the storage version; conversion adds none.
         heavy::run(size, || from.shape.read_stored(&mut object));
         match &stored {
             Some(stored) => self.convert_stored(object, stored, resource).await,
@@ -89,8 +89,7 @@ impl Converter {
         }
     }
 
-    /// The object in another version on its way into the store or out of it: in the shape of that version's
-    /// schema.
+    /// Converts an object to or from the storage version: the result has the structure of the target version's schema.
     pub(crate) async fn convert_stored(
         &self,
         object: Value,
@@ -104,7 +103,7 @@ impl Converter {
         Ok(object)
     }
 
-    /// The object in another version.
+    /// Converts an object to another version.
     pub(crate) async fn convert(
         &self,
         object: Value,
@@ -163,7 +162,7 @@ impl Converter {
     }
 }
 
-/// The failure of a conversion from or to a version that the definition does not have.
+/// The error for a version that the CustomResourceDefinition does not have.
 ///
 /// UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion/converter.go (ConvertToVersion)
 pub(crate) fn invalid_version(way: &str, api_version: &str) -> Failure {
@@ -179,7 +178,7 @@ fn rename(mut object: Value, to: &Resource) -> Value {
     object
 }
 
-/// The failure of a conversion webhook, in upstream's words.
+/// A failed conversion webhook, with upstream's message.
 #[derive(Debug, thiserror::Error)]
 enum WebhookError {
     #[error("failed: {0}")]
@@ -216,7 +215,7 @@ enum WebhookError {
     Metadata(#[from] MetadataError),
 }
 
-/// Labels or annotations that no object may have.
+/// Invalid labels or annotations.
 #[derive(Debug, thiserror::Error)]
 enum MetadataError {
     #[error("invalid metadata.{member} of type {kind} in converted object")]
@@ -234,7 +233,7 @@ enum MetadataError {
     Invalid(String),
 }
 
-/// The name of the type that Go reads a value into.
+/// The name of the Go type of a decoded value.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -288,8 +287,8 @@ fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
     found.unwrap_or_default()
 }
 
-/// The converted object of a review that was answered: the same object, of whose metadata only labels
-/// and annotations may have changed.
+/// The converted object of a ConversionReview: the same object, with only labels and annotations of its metadata
+/// changed.
 fn converted(review: &Value, uid: &str, old: &Value, to: &Resource) -> Result<Value, WebhookError> {
     let response = review.get("response").ok_or(WebhookError::NoResponse)?;
     let found = text(response, "/uid");

@@ -1,4 +1,4 @@
-//! Stage 4: from bytes to an object and its options.
+//! Stage 4: decodes the object and options of a write.
 
 pub(crate) mod body;
 pub(crate) mod options;

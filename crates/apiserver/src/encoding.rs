@@ -1,17 +1,16 @@
 //! Stored objects: keys, and the bytes behind them.
 //!
-//! The bytes are the JSON of the object without `kind` and `metadata.resourceVersion`, and begin with
-//! its `apiVersion` and its metadata: which version an object is stored in is told by its bytes, since a
-//! definition may change its storage version while objects stay. So what a client reads is made by putting
-//! three short texts in front of bytes that are never parsed:
+//! The bytes are the JSON of the object without `kind` and `metadata.resourceVersion`, and start with its `apiVersion`
+//! and metadata: the bytes contain the version, since a CustomResourceDefinition may change its storage version while
+//! objects stay. So a response is made by putting three short strings in front of bytes that are never parsed:
 //!
 //! ```text
 //!   {"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7",  "name":"a",…},…}
 //!   └────────────── made for the answer ──────────────────────────────┘└─ as stored ──
 //! ```
 //!
-//! Bytes without an `apiVersion` are of an older form; they are in the storage version of their resource
-//! (`bootstrap` gives them one at the start of the server).
+//! Bytes without an `apiVersion` are in an earlier format; they are in the storage version of their resource
+//! (`bootstrap` adds it at startup).
 
 pub(crate) mod labels;
 pub(crate) mod scan;
@@ -34,14 +33,14 @@ use crate::error::{Outcome, corrupt};
 use crate::http::limits;
 use scan::{Members, Unclear};
 
-/// The beginning of a stored text.
+/// The start of a stored object.
 const VERSION: &str = "{\"apiVersion\":\"";
-/// The text that follows the version.
+/// The text after the version.
 const METADATA: &str = "\",\"metadata\":{";
-/// The beginning of a stored text without a version.
+/// The start of a stored object without a version.
 const UNVERSIONED: &str = "{\"metadata\":{";
 
-/// The keys by which servers on the same store know of each other, as kube-apiserver's `masterleases`.
+/// The keys of running servers on a shared store, like kube-apiserver's `masterleases`.
 pub(crate) const SERVING: &str = "/lockgate.io/masterleases/";
 /// The time after which a server's key expires without renewal.
 ///
@@ -57,7 +56,7 @@ pub(crate) fn prefix(group: &str, plural: &str, namespace: Option<&str>) -> Stri
     }
 }
 
-/// The time that an object lives after it was created, by its key; none if it lives until it is deleted.
+/// The lifetime of an object by its key; `None` if it does not expire.
 ///
 /// UPSTREAM: kubernetes cmd/kube-apiserver/app/options (EventTTL)
 #[must_use]
@@ -69,8 +68,8 @@ pub fn time_to_live(key: &str) -> Option<Duration> {
     lives("/core/events/", 3600).or_else(|| lives(SERVING, SERVING_SECONDS))
 }
 
-/// The options of a store for this server. Bindings of policies can be many, are alike, and are seldom read:
-/// matching has a form of its own. Bloom filters are of labels, for lists by label.
+/// The store options of this server. Policy bindings can be numerous, are similar, and are rarely read: matching uses a
+/// compiled form. Bloom filters contain labels, for lists by label.
 #[must_use]
 pub fn store_options() -> MemoryOptions {
     MemoryOptions {
@@ -83,16 +82,16 @@ pub fn store_options() -> MemoryOptions {
     }
 }
 
-/// The beginning of the groups of custom resources in keys.
+/// The prefix of custom resource groups in keys.
 pub(crate) const CUSTOM: &str = "custom:";
 
-/// The group under which custom resources of a group are kept. No group has a colon in its name, so
-/// what a definition adds never meets the keys of a built-in resource.
+/// The group of custom resources in keys. No group contains a colon, so a CustomResourceDefinition never shares keys
+/// with a built-in resource.
 pub(crate) fn custom_space(group: &str) -> String {
     format!("{CUSTOM}{group}")
 }
 
-/// Returns true if a text is one that is stored, with its version.
+/// Returns true if a text has the stored format, with its version.
 pub(crate) fn is_stored_form(text: &str) -> bool {
     let is_versioned = Parts::of(text.as_bytes()).is_some_and(|parts| parts.api_version.is_some());
     is_versioned && text.ends_with('}')
@@ -130,18 +129,18 @@ pub(crate) fn encode(object: &Value) -> Bytes {
     text.into()
 }
 
-/// Groups and versions are names: nothing in them needs an escape.
+/// Groups and versions are names, which need no escapes.
 fn is_plain(version: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'/');
     !version.is_empty() && version.bytes().all(plain)
 }
 
-/// A stored text in its parts.
+/// The parts of a stored object.
 #[derive(Debug, Clone, Copy)]
 struct Parts<'b> {
-    /// The version the object is stored in; none in texts of the older form.
+    /// The storage version; `None` in the earlier format.
     api_version: Option<&'b str>,
-    /// The members of the metadata, and everything after them.
+    /// The fields of the metadata, and everything after them.
     rest: &'b str,
 }
 
@@ -163,13 +162,12 @@ impl<'b> Parts<'b> {
     }
 }
 
-/// The `apiVersion` an object is stored in; none if its bytes do not tell.
+/// The `apiVersion` of a stored object; `None` if its bytes do not contain it.
 pub(crate) fn stored_version(bytes: &[u8]) -> Option<&str> {
     Parts::of(bytes)?.api_version
 }
 
-/// The bytes of an object of the older form with the version it is stored in; none if they have one
-/// already or are no object.
+/// Adds the storage version to an object in the earlier format; `None` if it has one already or is not an object.
 pub(crate) fn with_version(bytes: &[u8], api_version: &str) -> Option<Bytes> {
     let Parts {
         api_version: None,
@@ -200,14 +198,14 @@ fn push_members(
     }
 }
 
-/// The `apiVersion` and `kind` an object is shown with.
+/// The `apiVersion` and `kind` of a returned object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TypeMeta<'t> {
     pub(crate) api_version: &'t str,
     pub(crate) kind: &'t str,
 }
 
-/// Appends the text of a stored object for a client. Items of lists of built-in kinds have no type.
+/// Appends a stored object for a client. Items of lists of built-in kinds have no type.
 pub(crate) fn render(
     into: &mut String,
     entry: &Entry,
@@ -217,7 +215,7 @@ pub(crate) fn render(
         .ok_or_else(|| corrupt(&entry.key, entry.revision.0))
 }
 
-/// Appends the beginning of what [`render`] gives of an item; the stored bytes that are returned are the rest of it.
+/// Appends the head of a [`render`]ed list item; the returned stored bytes are the rest.
 pub(crate) fn render_head(into: &mut String, entry: &Entry) -> Outcome<Bytes> {
     let parts = Parts::of(&entry.value);
     let Parts { rest, .. } = parts.ok_or_else(|| corrupt(&entry.key, entry.revision.0))?;
@@ -226,7 +224,7 @@ pub(crate) fn render_head(into: &mut String, entry: &Entry) -> Outcome<Bytes> {
     Ok(entry.value.slice_ref(rest.as_bytes()))
 }
 
-/// The text of an object that was stored as these bytes; none if they are no object.
+/// Renders stored bytes as an object; `None` if they are not one.
 pub(crate) fn text_of(bytes: &[u8], revision: Revision, type_meta: TypeMeta<'_>) -> Option<String> {
     let mut text = String::with_capacity(bytes.len() + 96);
     render_bytes(&mut text, bytes, revision, Some(type_meta))?;
@@ -254,8 +252,8 @@ fn render_bytes(
     Some(())
 }
 
-/// Appends the metadata of a stored object for a client. Its text is looked for unless it is known; the rest of
-/// the object is not read.
+/// Appends the metadata of a stored object for a client. It is scanned for unless its text is known; the rest of the
+/// object is not read.
 pub(crate) fn render_metadata(
     into: &mut String,
     entry: &Entry,
@@ -272,7 +270,7 @@ pub(crate) fn render_metadata(
     Ok(())
 }
 
-/// Appends the beginning of the metadata for a client, of which the members are to follow.
+/// Appends the start of the metadata for a client; its fields follow.
 fn append_version(into: &mut String, revision: Revision, members: &str) {
     // Writing to a string does not fail.
     let _ = write!(into, "{{\"resourceVersion\":\"{revision}\"");
@@ -281,14 +279,14 @@ fn append_version(into: &mut String, revision: Revision, members: &str) {
     }
 }
 
-/// The text of the metadata of a stored object, if a scan can tell.
+/// The text of the metadata of a stored object, if a scan finds it.
 fn metadata_text(value: &[u8]) -> Option<&str> {
     let text = from_metadata(value)?;
     let after = Members::of(text).ok()?.after().ok()?;
     std::str::from_utf8(text.get(..text.len() - after.len())?).ok()
 }
 
-/// The text of a stored object from its metadata on.
+/// The text of a stored object starting at its metadata.
 fn from_metadata(value: &[u8]) -> Option<&[u8]> {
     let members = match value.strip_prefix(VERSION.as_bytes()) {
         Some(rest) => {
@@ -297,16 +295,16 @@ fn from_metadata(value: &[u8]) -> Option<&[u8]> {
         }
         None => value.strip_prefix(UNVERSIONED.as_bytes())?,
     };
-    // The brace before the first member is metadata's own.
+    // The brace before the first field is that of the metadata.
     value.get(value.len() - members.len() - 1..)
 }
 
-/// The members of the metadata of a stored object.
+/// The fields of the metadata of a stored object.
 pub(crate) fn metadata_members(value: &[u8]) -> Result<Members<'_>, Unclear> {
     Members::of(from_metadata(value).ok_or(Unclear)?)
 }
 
-/// Appends the cells of a stored object without parsing it, and returns the text of its metadata.
+/// Appends the table cells of a stored object without parsing it, and returns the text of its metadata.
 pub(crate) fn render_cells<'v>(
     into: &mut String,
     value: &'v [u8],
@@ -346,7 +344,7 @@ pub(crate) fn render_cells<'v>(
     std::str::from_utf8(metadata).map_err(|_| Unclear)
 }
 
-/// The number of entries that some members have together.
+/// The total number of entries in some fields.
 fn count_entries(mut members: Members<'_>, counted: &[&str]) -> Result<usize, Unclear> {
     let mut count = 0;
     while let Some((name, value)) = members.next()? {
@@ -360,11 +358,11 @@ fn count_entries(mut members: Members<'_>, counted: &[&str]) -> Result<usize, Un
     Ok(count)
 }
 
-/// The object of an entry as a tree without its managed fields, which no column of a built-in kind
-/// shows and which are often most of an object.
+/// Parses an entry without its managed fields, which no column of a built-in kind uses and which are often most of an
+/// object.
 pub(crate) fn parse_shown(entry: &Entry) -> Outcome<Value> {
     let mut reader = serde_json::Deserializer::from_slice(&entry.value);
-    // Objects deeper than the fast reader goes are read the other way.
+    // Objects nested deeper than the fast parser's limit are parsed differently.
     let object = Shown::Object.deserialize(&mut reader).ok();
     object
         .or_else(|| tree(&entry.value))
@@ -372,7 +370,7 @@ pub(crate) fn parse_shown(entry: &Entry) -> Outcome<Value> {
         .ok_or_else(|| corrupt(&entry.key, entry.revision.0))
 }
 
-/// Reads a tree and leaves the managed fields out.
+/// Parses a tree without managed fields.
 #[derive(Clone, Copy)]
 enum Shown {
     Object,
@@ -411,7 +409,7 @@ impl<'e> Visitor<'e> for Shown {
     }
 }
 
-/// The object of an entry as a tree, with its type and its resourceVersion.
+/// Parses an entry, with its type and resourceVersion.
 pub(crate) fn parse_entry(entry: &Entry, type_meta: TypeMeta<'_>) -> Outcome<Value> {
     let mut object = tree(&entry.value)
         .filter(|object| object.get("metadata").is_some_and(Value::is_object))
@@ -421,7 +419,7 @@ pub(crate) fn parse_entry(entry: &Entry, type_meta: TypeMeta<'_>) -> Outcome<Val
     Ok(object)
 }
 
-/// A text as a tree. The fast reader stops at 128 levels, and objects may have more.
+/// Parses a text. The fast parser is limited to 128 levels, and objects may have more.
 pub(crate) fn tree(text: &[u8]) -> Option<Value> {
     serde_json::from_slice(text).ok().or_else(|| {
         let document = lockgate_api::document::json::parse(text).ok()?;
@@ -429,7 +427,7 @@ pub(crate) fn tree(text: &[u8]) -> Option<Value> {
     })
 }
 
-/// Reads members of the metadata. The rest of the object is not parsed.
+/// Parses fields of the metadata. The rest of the object is not parsed.
 pub(crate) fn read_metadata<'e, T: Deserialize<'e>>(value: &'e [u8]) -> Option<T> {
     serde_json::Deserializer::from_slice(from_metadata(value)?)
         .into_iter()
@@ -445,7 +443,7 @@ pub(crate) fn set_type(object: &mut Value, type_meta: TypeMeta<'_>) {
     }
 }
 
-/// The resourceVersion of an object that was read.
+/// The resourceVersion of an object.
 pub(crate) fn version(object: &Value) -> Option<Revision> {
     let text = object.pointer("/metadata/resourceVersion")?.as_str()?;
     text.parse().map(Revision).ok()
@@ -529,7 +527,7 @@ mod tests {
         assert_eq!(of(old), of(&new));
         let text = |bytes: &[u8]| text_of(bytes, Revision(7), CONFIG_MAP).unwrap();
         assert_eq!(text(old), text(&new));
-        // A version that needs an escape is none that could be served.
+        // A version that needs an escape cannot be served.
         let odd = encode(&json!({"apiVersion": "a\"b", "metadata": {}}));
         assert_eq!(odd, r#"{"metadata":{}}"#);
     }
@@ -609,7 +607,7 @@ mod tests {
         assert_eq!(text, r#"before ["a","Opaque","",3,"60s"]"#);
         let metadata: Value = serde_json::from_str(metadata).unwrap();
         assert_eq!(metadata, object["metadata"]);
-        // An object that has nothing has the cells of nothing.
+        // An empty object has empty cells.
         let mut text = String::new();
         render_cells(&mut text, br#"{"metadata":{}}"#, &cells, now).unwrap();
         assert_eq!(text, r#"["","","",0,"\u003cunknown\u003e"]"#);

@@ -1,4 +1,4 @@
-//! Failures as `Status` objects, in upstream's words.
+//! Failures as `Status` objects, with upstream's messages.
 //!
 //! UPSTREAM: apimachinery pkg/api/errors/errors.go
 
@@ -9,19 +9,19 @@ use lockgate_api::meta::status::{Status, StatusCause, StatusDetails};
 use lockgate_go::quote::quote;
 use lockgate_store::{ReadError, Unavailable};
 
-/// The failure of a request, as the client gets it.
+/// The failure of a request, as returned to the client.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure(pub(crate) Box<Status>);
 
 impl Failure {
-    /// Like upstream's `IsNotFound`, from any source.
+    /// Like upstream's `IsNotFound`, for failures of any origin.
     ///
     /// UPSTREAM: apimachinery pkg/api/errors/errors.go
     pub(crate) fn is_not_found(&self) -> bool {
         self.0.code == 404
     }
 
-    /// As upstream's `IsAlreadyExists`.
+    /// Like upstream's `IsAlreadyExists`.
     pub(crate) fn is_already_exists(&self) -> bool {
         self.0.reason == ALREADY_EXISTS
     }
@@ -51,7 +51,7 @@ impl From<Unavailable> for Failure {
 
 const ALREADY_EXISTS: &str = "AlreadyExists";
 
-/// The text about a write that lost a race.
+/// The message for a conflict with another writer.
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
@@ -92,7 +92,7 @@ pub(crate) fn bad_request(message: impl Into<String>) -> Failure {
     Status::bad_request(message).into()
 }
 
-/// Checks a name by which an object is looked up.
+/// Validates the name in a lookup.
 ///
 /// UPSTREAM: apiserver pkg/registry/generic/registry/store.go (NamespaceKeyFunc, NoNamespaceKeyFunc)
 pub(crate) fn check_key(name: &str) -> Outcome<()> {
@@ -110,12 +110,12 @@ pub(crate) fn check_key(name: &str) -> Outcome<()> {
     )))
 }
 
-/// 500 with its cause told.
+/// 500 with the cause in the message.
 pub(crate) fn internal(message: &str) -> Failure {
     Status::internal_error(message).into()
 }
 
-/// 500 of an error that has no status of its own.
+/// 500 for an error without a status.
 pub(crate) fn plain(message: impl Into<String>) -> Failure {
     failure(500, "", message.into(), None)
 }
@@ -126,7 +126,7 @@ pub(crate) fn not_found(group: &str, plural: &str, name: &str) -> Failure {
     failure(404, "NotFound", message, Some(details(group, plural, name)))
 }
 
-/// 409: there is one of that name.
+/// 409: the name exists.
 pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Failure {
     let what = qualified(group, plural);
     let message = format!("{what} {} already exists", quote(name));
@@ -152,7 +152,7 @@ pub(crate) fn no_name_found(group: &str, plural: &str, name: &str) -> Failure {
     failure(409, ALREADY_EXISTS, message, Some(details))
 }
 
-/// 409, by the words a kind is called by.
+/// 409, with a custom description of the kind.
 pub(crate) fn conflict(group: &str, what: &str, name: &str, why: &str) -> Failure {
     let message = format!(
         "Operation cannot be fulfilled on {} {}: {why}",
@@ -167,7 +167,7 @@ pub(crate) fn modified(group: &str, plural: &str, name: &str) -> Failure {
     conflict(group, plural, name, MODIFIED)
 }
 
-/// 409: others own what would be applied.
+/// 409: a server-side apply conflicts with other field managers.
 pub(crate) fn apply_conflict(message: String, causes: Vec<StatusCause>) -> Failure {
     let details = StatusDetails {
         causes: Some(causes),
@@ -176,21 +176,21 @@ pub(crate) fn apply_conflict(message: String, causes: Vec<StatusCause>) -> Failu
     failure(409, "Conflict", message, Some(details))
 }
 
-/// 422: the object is not valid.
+/// 422: the object is invalid.
 pub(crate) fn invalid(kind: &str, group: &str, name: &str, errors: &[FieldError]) -> Failure {
     Status::invalid(kind, group, name, errors).into()
 }
 
-/// 422: an update of this kind must say which version it is of.
+/// 422: an update of this kind must contain a resourceVersion.
 pub(crate) fn version_required(group: &str, plural: &str, name: &str) -> Failure {
     let metadata = Path::root("metadata");
     let path = metadata.child("resourceVersion");
     let error = FieldError::invalid(&path, Shown::Integer(0), "must be specified for an update");
-    // UPSTREAM: apiserver pkg/registry/generic/registry/store.go names the resource, not the kind.
+    // UPSTREAM: apiserver pkg/registry/generic/registry/store.go: the error contains the resource, not the kind.
     invalid(plural, group, name, &[error])
 }
 
-/// 403 for what a user may not do.
+/// 403: the user lacks a permission.
 pub(crate) fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Failure {
     let what = qualified(group, resource);
     let message = match (what.is_empty(), name.is_empty()) {
@@ -221,7 +221,7 @@ pub(crate) fn method_not_allowed() -> Failure {
     )
 }
 
-/// 405 for objects of a definition that is being deleted.
+/// 405 for creates of a terminating CustomResourceDefinition.
 pub(crate) fn terminating(group: &str, plural: &str) -> Failure {
     failure(
         405,
@@ -231,7 +231,7 @@ pub(crate) fn terminating(group: &str, plural: &str) -> Failure {
     )
 }
 
-/// 404 where a path is known and what it leads to is not.
+/// 404 for a known path with an unknown resource.
 pub(crate) fn no_such_resource() -> Failure {
     failure(
         404,
@@ -241,7 +241,7 @@ pub(crate) fn no_such_resource() -> Failure {
     )
 }
 
-/// 406 of the routes of built-in resources.
+/// 406 in the format of built-in resources' routes.
 pub(crate) fn unrouted_representation(available: &[&str]) -> Failure {
     failure(
         406,
@@ -289,7 +289,7 @@ pub(crate) fn unrouted_media_type() -> Failure {
     )
 }
 
-/// 406 of a path that has one form.
+/// 406 for a path with one media type.
 ///
 /// UPSTREAM: go-restful jsr311.go (detectRoute)
 pub(crate) fn unrouted_accept(available: &str) -> Failure {
@@ -301,7 +301,7 @@ pub(crate) fn unrouted_accept(available: &str) -> Failure {
     )
 }
 
-/// 405 of a method that custom resources do not have.
+/// 405 for a verb that custom resources do not have.
 pub(crate) fn method_not_supported(group: &str, plural: &str, verb: &str) -> Failure {
     let name = format!("{plural}.{group}");
     let details = StatusDetails {
@@ -320,7 +320,7 @@ pub(crate) fn method_not_supported(group: &str, plural: &str, verb: &str) -> Fai
     )
 }
 
-/// 422 of a patch that does not apply: the reason is kept back, as upstream does.
+/// 422 for a patch that cannot be applied: the reason is omitted, as upstream.
 pub(crate) fn unprocessable() -> Failure {
     failure(
         422,
@@ -347,7 +347,7 @@ pub(crate) fn too_many_requests() -> Failure {
     failure(429, "TooManyRequests", message, Some(details))
 }
 
-/// 429: the disruption budget of a pod does not allow its eviction.
+/// 429: the disruption budget of a Pod does not allow its eviction.
 pub(crate) fn budget_exhausted(why: &str, retry_after_seconds: i32) -> Failure {
     let details = StatusDetails {
         retry_after_seconds,
@@ -362,7 +362,7 @@ pub(crate) fn budget_exhausted(why: &str, retry_after_seconds: i32) -> Failure {
     failure(429, "TooManyRequests", message.to_owned(), Some(details))
 }
 
-/// 504: the time is up.
+/// 504: the timeout expired.
 pub(crate) fn timeout() -> Failure {
     lockgate_admission::status::request_timeout().into()
 }
@@ -383,7 +383,7 @@ pub(crate) fn version_too_large(wanted: u64, current: u64) -> Failure {
     failure(504, "Timeout", message, Some(details))
 }
 
-/// 500: stored bytes that are no object.
+/// 500: stored bytes that cannot be decoded.
 ///
 /// UPSTREAM: apiserver pkg/storage/errors.go (NewCorruptObjError)
 pub(crate) fn corrupt(key: &str, revision: u64) -> Failure {

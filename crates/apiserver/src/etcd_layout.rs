@@ -1,4 +1,4 @@
-//! Keys and values in etcd as kube-apiserver keeps them.
+//! Keys and values in etcd in kube-apiserver's layout.
 //!
 //! ```text
 //!   /core/pods/default/a        ◄─►  /registry/pods/default/a
@@ -23,16 +23,16 @@ use serde_json::Value;
 use crate::encoding;
 use crate::registry::{Registry, Resource};
 
-/// The key of definitions in this store.
+/// The key prefix of CustomResourceDefinitions in this store.
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 
-/// The version in which kube-apiserver stores definitions.
+/// The version in which kube-apiserver stores CustomResourceDefinitions.
 ///
 /// UPSTREAM: kubernetes pkg/kubeapiserver/default_storage_factory_builder.go, apiextensions-apiserver
 /// pkg/apis/apiextensions/install (the first of its versions)
 const DEFINITION_VERSION: &str = "apiextensions.k8s.io/v1beta1";
 
-/// The beginning of the values that are written.
+/// The start of written values.
 const KIND: &str = "{\"kind\":\"";
 
 /// The layout of kube-apiserver.
@@ -40,9 +40,9 @@ const KIND: &str = "{\"kind\":\"";
 pub struct KubernetesLayout {
     /// Prefixes of built-in resources in etcd, by their prefix in this store.
     to_etcd: HashMap<String, String>,
-    /// The other way round.
+    /// The reverse mapping.
     from_etcd: HashMap<String, String>,
-    /// The built-in resources by the prefixes in this store.
+    /// The built-in resources by their prefix in this store.
     resources: HashMap<String, Arc<Resource>>,
     /// Resources by their prefix in this store. CustomResourceDefinitions are added when they are seen.
     kinds: RwLock<HashMap<String, String>>,
@@ -55,7 +55,7 @@ impl Default for KubernetesLayout {
 }
 
 impl KubernetesLayout {
-    /// The layout of all built-in resources.
+    /// Creates the layout of all built-in resources.
     #[must_use]
     pub fn new() -> Self {
         let registry = Registry::new(KubeVersion::REFERENCE, None);
@@ -80,7 +80,7 @@ impl KubernetesLayout {
         layout
     }
 
-    /// The prefix in etcd of a prefix of a resource in this store.
+    /// Converts the prefix of a resource from this store to etcd.
     fn theirs(&self, ours: &str) -> Option<String> {
         if let Some(theirs) = self.to_etcd.get(ours) {
             return Some(theirs.clone());
@@ -132,14 +132,14 @@ impl Layout for KubernetesLayout {
         }
         let mut slashes = key.match_indices('/').skip(1);
         let (one, two) = (slashes.next()?.0, slashes.next().map(|(two, _)| two));
-        // One with two parts first: `services/specs`, and groups.
+        // A prefix with two parts first: `services/specs`, and groups.
         for end in two.into_iter().chain([one]) {
             let (prefix, rest) = key.split_at_checked(end + 1)?;
             if let Some(ours) = self.from_etcd.get(prefix) {
                 return Some(format!("{ours}{rest}"));
             }
         }
-        // Groups of definitions have a dot; the rest is kube-apiserver's own.
+        // Groups of CustomResourceDefinitions contain a dot; other keys are kube-apiserver's own.
         let group = key.get(1..one)?;
         let is_custom = group.contains('.') && two.is_some();
         is_custom.then(|| format!("/{}{}", encoding::CUSTOM, key.trim_start_matches('/')))
@@ -179,18 +179,18 @@ impl Layout for KubernetesLayout {
     }
 }
 
-/// The bytes of a stored object as this server keeps them; none if they are so already or cannot be read.
+/// Converts a stored value to this server's format; `None` if it has it already or cannot be decoded.
 fn decode(value: &[u8], resource: Option<&Resource>) -> Option<Bytes> {
     if value.starts_with(&MAGIC) {
         let mut object = Envelope::open(value).ok()?.object()?;
-        // Kube-apiserver does so whenever it reads one.
+        // Kube-apiserver does so on every read.
         if let Some(resource) = resource.filter(|it| object["apiVersion"] == it.api_version()) {
             resource.shape.apply_defaults(&mut object);
         }
         return Some(encoding::encode(&object));
     }
     let text = std::str::from_utf8(value).ok()?;
-    // As this server writes it: all but the kind is as it was.
+    // Written by this server: only the kind is removed.
     if let Some((_, members)) = text.strip_prefix(KIND).and_then(|it| it.split_once("\",")) {
         let ours = format!("{{{members}");
         let version = members.strip_prefix("\"apiVersion\":\"");
@@ -207,7 +207,7 @@ fn decode(value: &[u8], resource: Option<&Resource>) -> Option<Bytes> {
     Some(encoding::encode(&object))
 }
 
-/// Gives a definition the form of v1: what all versions have in common is in each of them.
+/// Converts a CustomResourceDefinition to v1: fields common to all versions are copied to each version.
 ///
 /// UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/{v1beta1,v1}/conversion.go
 fn definition_to_v1(definition: &mut Value) {
@@ -303,7 +303,7 @@ mod tests {
         );
         assert_eq!(layout.encode_prefix("/"), None);
         assert_eq!(layout.encode_prefix("/apps/"), None);
-        // Kube-apiserver's own: allocations, and who serves.
+        // Kube-apiserver's own keys: allocations, and running servers.
         for theirs in [
             "/ranges/serviceips",
             "/masterleases/10.0.0.1",
@@ -338,12 +338,12 @@ mod tests {
         let read: Value = serde_json::from_slice(&theirs).unwrap();
         assert_eq!(read, object);
         assert_eq!(layout.decode_value(key, theirs), ours);
-        // In the order of Go's maps, with the newline of its encoder, and in protobuf.
+        // With the key order of Go's maps, with the newline of its encoder, and in protobuf.
         let other = format!("{object}\n");
         assert_eq!(layout.decode_value(key, other.into()), ours);
         let protobuf = protobuf::encode(&object).unwrap();
         assert_eq!(layout.decode_value(key, protobuf.into()), ours);
-        // What cannot be read stays: its reader tells that it is corrupt.
+        // Undecodable values are kept: reads report them as corrupt.
         for bad in ["", "{", "k8s\0", "[]", "{\"kind\":\"ConfigMap\",", "null"] {
             assert_eq!(layout.decode_value(key, bad.into()), bad);
         }
@@ -396,7 +396,7 @@ mod tests {
         let read = layout.decode_value(&key, stored.to_string().into());
         let read: Value = serde_json::from_slice(&read).unwrap();
         assert_eq!(read, wanted);
-        // Its objects are known by their kind.
+        // Its objects are identified by their kind.
         let kinds = layout.kinds.read().unwrap();
         let kind = kinds.get("/custom:shop.io/carts/");
         assert_eq!(kind.map(String::as_str), Some("Cart"));

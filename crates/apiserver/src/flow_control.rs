@@ -1,13 +1,13 @@
-//! API priority and fairness: FlowSchemas put requests into priority levels, and these bound how many
-//! requests are served at a time.
+//! API Priority and Fairness: FlowSchemas classify requests into priority levels, which limit the number of concurrent
+//! requests.
 //!
 //! ```text
-//!   request ─► the first schema that matches ─► its level ─► a seat, a place in a queue, or 429
+//!   request ─► the first matching schema ─► its level ─► a seat, a place in a queue, or 429
 //!              (by precedence, then by name)
 //! ```
 //!
-//! Schemas and levels are compiled when they are written; a request reads a snapshot, and allocates
-//! nothing to be classified. The server's own objects are in `lockgate_kinds::flow_control`.
+//! Schemas and levels are compiled when they are written; a request uses a snapshot, and its classification allocates
+//! nothing. The default objects are in `lockgate_kinds::flow_control`.
 //!
 //! UPSTREAM: apiserver pkg/util/flowcontrol/apf_controller.go, pkg/server/filters/priority-and-fairness.go
 
@@ -37,10 +37,10 @@ use seats::{Entry, Limits, Queues, Refusal, Seat, Seats};
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
-/// Puts requests into priority levels, and bounds how many of each are served.
+/// Classifies requests into priority levels, and limits the concurrency of each.
 #[derive(Debug)]
 pub(crate) struct FlowControl {
-    /// The requests that all levels together serve at a time; zero is no limit.
+    /// The total concurrency limit of all levels; zero means no limit.
     total: usize,
     /// The maximum queueing time.
     patience: Duration,
@@ -50,7 +50,7 @@ pub(crate) struct FlowControl {
     hasher: RandomState,
 }
 
-/// The objects that are stored.
+/// The stored objects.
 #[derive(Debug, Default)]
 struct Configured {
     schemas: BTreeMap<String, Value>,
@@ -62,7 +62,7 @@ struct Configured {
     is_held: bool,
 }
 
-/// The schemas in the order in which they are matched.
+/// The schemas in matching order.
 #[derive(Debug, Default)]
 struct Snapshot {
     /// Schemas with resource rules.
@@ -89,12 +89,12 @@ struct Flows {
 #[derive(Debug)]
 struct Level {
     name: String,
-    /// Its number among the seats.
+    /// Its ID in the seats.
     id: u64,
     dropped: Mutex<Dropped>,
 }
 
-/// The requests of a schema in a level, since the start.
+/// The request counts of a schema in a level, since startup.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     dispatched: AtomicU64,
@@ -105,15 +105,15 @@ pub(crate) struct Counts {
 #[derive(Debug)]
 pub(crate) struct Classified(Arc<Flows>);
 
-/// A request that is not served now.
+/// A rejected request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// When to try again.
+    /// The `Retry-After` in seconds.
     pub(crate) retry_after_seconds: u32,
 }
 
 impl FlowControl {
-    /// Sets the total concurrency limit; zero is no limit.
+    /// Creates it with a total concurrency limit; zero means no limit.
     pub(crate) fn new(total: usize, request_timeout: Duration) -> Self {
         let control = Self {
             total,
@@ -134,12 +134,12 @@ impl FlowControl {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compiles nothing until [`release`](Self::release): at the start of a server all objects come at once.
+    /// Defers compilation until [`release`](Self::release): at startup all objects are loaded at once.
     pub(crate) fn hold(&self) {
         self.configured().is_held = true;
     }
 
-    /// Compiles what changed, and from now on every change.
+    /// Compiles deferred changes, and from now on every change.
     pub(crate) fn release(&self) {
         let mut configured = self.configured();
         configured.is_held = false;
@@ -246,7 +246,7 @@ impl FlowControl {
         }));
     }
 
-    /// Finds the schema of a request, and with it its level.
+    /// Finds the schema and level of a request.
     pub(crate) fn classify(&self, user: &UserInfo, asked: &Asked<'_>) -> Option<Classified> {
         let snapshot = self.snapshot.load();
         let candidates = match asked {
@@ -259,7 +259,7 @@ impl FlowControl {
         found.map(|flows| Classified(Arc::clone(flows)))
     }
 
-    /// Waits until a request may be served. None needs no seat.
+    /// Waits for a seat. `None` if no seat is needed.
     pub(crate) async fn enter(
         &self,
         classified: &Classified,
@@ -305,7 +305,7 @@ impl FlowControl {
         }
     }
 
-    /// The state in the text format of Prometheus.
+    /// The metrics in the Prometheus text format.
     pub(crate) fn render(&self) -> String {
         let snapshot = self.snapshot.load();
         let mut text = String::new();
@@ -396,14 +396,14 @@ impl FlowControl {
 }
 
 impl Classified {
-    /// Tells the client how its request was classified.
+    /// Adds the headers with the classification of a request.
     pub(crate) fn add_headers(&self, headers: &mut HeaderMap) {
         headers.insert(FLOW_SCHEMA_UID, self.0.schema_uid.clone());
         headers.insert(PRIORITY_LEVEL_UID, self.0.level_uid.clone());
     }
 }
 
-/// The limits of a level; none for one that is exempt.
+/// The limits of a level; `None` for an exempt one.
 ///
 /// UPSTREAM: apiserver pkg/util/flowcontrol/apf_controller.go (finishQueueSetReconfigsLocked)
 fn limits(level: &Value, total: usize, all_shares: i64) -> Option<Limits> {
@@ -412,7 +412,7 @@ fn limits(level: &Value, total: usize, all_shares: i64) -> Option<Limits> {
         _ => level.pointer("/spec/limited").unwrap_or(&Value::Null),
     };
     let nominal = if total == 0 {
-        // As many as there are numbers to count them with.
+        // The maximum that the counters can represent.
         usize::MAX / 1024
     } else {
         let all_shares = usize::try_from(all_shares).unwrap_or_default().max(1);

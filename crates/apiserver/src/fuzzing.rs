@@ -23,25 +23,25 @@ use crate::http::negotiate::{self, Offer, Sent};
 use crate::http::query::Query;
 use crate::http::request_info::{RequestInfo, Target, Verb};
 
-/// The meaning of a method, a path and a query.
+/// The interpretation of a method, a path and a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
-    /// The path cannot be read.
+    /// The path cannot be decoded.
     Unreadable,
-    /// A path outside the resources, as authorization knows it.
+    /// A non-resource path, for authorization.
     Path(String),
     /// A resource.
     Resource {
-        /// Something is served there.
+        /// True if the resource is served.
         is_served: bool,
         /// Verb, group, version, namespace, resource, subresource and name.
         parts: [String; 7],
-        /// The name that authorization is asked about.
+        /// The name for authorization.
         asked_name: String,
     },
 }
 
-/// Reads a request line.
+/// Parses a request line.
 #[must_use]
 pub fn meaning(method: &Method, path: &str, query: &str) -> Meaning {
     let query = Query::parse(query);
@@ -66,14 +66,14 @@ pub fn meaning(method: &Method, path: &str, query: &str) -> Meaning {
     }
 }
 
-/// Reads the form of a body from its headers: JSON or another one. None if there is no such form.
+/// Parses the `Content-Type`: true for JSON, `None` if it is not supported.
 #[must_use]
 pub fn is_json(headers: &HeaderMap) -> Option<bool> {
     let sent = negotiate::sent(headers, &negotiate::ACCEPTED).ok()?;
     Some(sent == Sent::Json)
 }
 
-/// Reads the form of an answer, and of a patch. Returns `true` for each that there is.
+/// Negotiates the media types of a response and of a patch. Returns `true` for each that is supported.
 #[must_use]
 pub fn negotiate(headers: &HeaderMap, query: &str) -> (bool, bool) {
     let offer = Offer {
@@ -87,11 +87,11 @@ pub fn negotiate(headers: &HeaderMap, query: &str) -> (bool, bool) {
     )
 }
 
-/// The user to be taken for, asked by one who may do everything or nothing; an error is a code.
+/// The impersonated user, for a requesting user with all or no permissions; an error is the response code.
 ///
 /// # Errors
 ///
-/// The request is refused.
+/// Fails if the request is rejected.
 pub fn impersonate(headers: &HeaderMap, may: bool) -> Result<Option<UserInfo>, i32> {
     let authorizer = match may {
         true => FixedAuthorizer::AllowAll,
@@ -110,8 +110,8 @@ pub fn impersonate(headers: &HeaderMap, may: bool) -> Result<Option<UserInfo>, i
     }
 }
 
-/// Authenticates with tokens. There is an account, `robot` in `shop` with the uid `7`, a pod `web`
-/// with the uid `8`, and a token `known` of the user `ann`.
+/// Authenticates tokens. There is a ServiceAccount `robot` in `shop` with the UID `7`, a Pod `web` with the UID `8`,
+/// and a token `known` of the user `ann`.
 #[derive(Debug)]
 pub struct Accounts {
     authenticator: Authenticator,
@@ -119,11 +119,11 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// The accounts, with a key of their own.
+    /// Creates the accounts, with a new key.
     ///
     /// # Panics
     ///
-    /// There are no random numbers.
+    /// Panics without an entropy source.
     #[must_use]
     pub fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
@@ -154,7 +154,7 @@ impl Accounts {
         }
     }
 
-    /// Signs claims with the key of the server. None if they are none.
+    /// Signs claims with the server's key. `None` if they are invalid.
     #[must_use]
     pub fn sign(&self, claims: &Value) -> Option<String> {
         let claims: Claims = serde_json::from_value(claims.clone()).ok()?;
@@ -200,7 +200,7 @@ impl Default for Accounts {
     }
 }
 
-/// API priority and fairness with what is suggested, and a request.
+/// API Priority and Fairness with the suggested objects, and a request.
 #[derive(Debug)]
 pub struct Classification {
     control: FlowControl,
@@ -209,7 +209,7 @@ pub struct Classification {
 }
 
 impl Classification {
-    /// A request of a user in some groups to list objects of a resource in a namespace.
+    /// A list request of a user with groups, for a resource in a namespace.
     #[must_use]
     pub fn new(name: &str, groups: &[&str], [group, resource, namespace]: [&str; 3]) -> Self {
         let control = FlowControl::new(600, Duration::from_secs(60));

@@ -1,6 +1,6 @@
 //! Threads for long computations. Decoding, merging and validating a large object takes milliseconds to seconds; on
-//! dedicated threads such requests delay only each other. When processors are scarce, the threads that serve small
-//! requests take precedence.
+//! dedicated threads such requests delay only each other. When CPUs are scarce, the threads for small requests take
+//! precedence.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -10,14 +10,14 @@ use std::sync::OnceLock;
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
-/// The body from which a write counts as large.
+/// The body size from which a write counts as large.
 pub(crate) const LARGE: u64 = 16 << 10;
 
-/// A runtime beside the one that serves connections.
+/// A runtime separate from the one that serves connections.
 #[derive(Debug)]
 pub(crate) struct Heavy {
     work: Work,
-    /// None inside if its threads could not be started.
+    /// The inner value is `None` if its threads could not be started.
     runtime: OnceLock<Option<Runtime>>,
 }
 
@@ -56,7 +56,7 @@ impl Work {
 }
 
 thread_local! {
-    /// True on the threads that are here for such work.
+    /// True on threads that are dedicated to such work.
     static IS_HEAVY: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn run<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
 }
 
 impl Heavy {
-    /// Threads that run from now on.
+    /// Starts the threads immediately.
     pub(crate) fn start(work: Work) -> io::Result<Self> {
         let runtime = Self::build(work)?;
         Ok(Self {
@@ -84,7 +84,7 @@ impl Heavy {
         })
     }
 
-    /// Threads that are started for the first task: most servers never need them.
+    /// Starts the threads on the first task: most servers never need them.
     pub(crate) fn when_needed(work: Work) -> Self {
         Self {
             work,
@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// Large work of many requests at once runs on the threads that were started for it, and on no others.
+    /// Concurrent large computations run on the dedicated threads, without starting more.
     #[tokio::test]
     async fn heavy_work_starts_no_further_threads() {
         let heavy = Heavy::start(Work::LargeWrites).unwrap();

@@ -31,7 +31,7 @@ impl ServedKinds {
             .cloned()
     }
 
-    /// The shape of a kind, be it of a resource or of a body alone.
+    /// The shape of a kind, of a resource or of a subresource only.
     fn shape(&self, kind: &GroupVersionKind) -> Option<Shape> {
         match self.resource(kind) {
             Some(resource) => Some(resource.shape.clone()),
@@ -70,7 +70,7 @@ impl ServedKinds {
         if matches!(self.shape(to), Some(Shape::Custom(_))) {
             return self.converted_custom(object, &from, to).await;
         }
-        // Parts of resources have no other versions.
+        // Kinds of subresources have no other versions.
         if self.resource(to).is_none() {
             return Err(ConvertError::failed(unregistered(&from)));
         }
@@ -138,8 +138,8 @@ impl ServedKinds {
     }
 }
 
-/// Reads the metadata of a custom resource as Go does: a member that is null is absent, and a label or
-/// annotation that is null is empty.
+/// Decodes the metadata of a custom resource as Go does: a null field is absent, and a null label or annotation is
+/// empty.
 fn drop_null_metadata(value: &mut Value) {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|_, member| !member.is_null());
@@ -154,8 +154,8 @@ fn drop_null_metadata(value: &mut Value) {
     }
 }
 
-/// Reads a custom resource that was patched. It keeps everything that the patch says, be it `null`, until
-/// it is known whether the patch has changed it.
+/// Decodes a patched custom resource. Values of the patch, including `null`, are kept until it is known if the patch
+/// has changed the object.
 ///
 /// UPSTREAM: apimachinery pkg/apis/meta/v1/unstructured/helpers.go (UnstructuredJSONScheme)
 fn read_custom(mut value: Value) -> Result<Value, DecodeError> {
@@ -170,7 +170,7 @@ fn read_custom(mut value: Value) -> Result<Value, DecodeError> {
     Ok(value)
 }
 
-/// Checks that an object says its type in texts.
+/// Checks that apiVersion and kind are strings.
 fn check_type(value: &Value) -> Result<(), DecodeError> {
     for field in ["apiVersion", "kind"] {
         let found = match value.get(field) {
@@ -187,7 +187,7 @@ fn check_type(value: &Value) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// The error for a patch of a kind that is not built in.
+/// The error for a patch of a custom resource kind.
 fn unregistered(kind: &GroupVersionKind) -> String {
     format!(
         "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
@@ -196,7 +196,7 @@ fn unregistered(kind: &GroupVersionKind) -> String {
     )
 }
 
-/// The kind an object says it is of; what it does not say is as expected.
+/// The kind in an object; missing parts default to the expected kind.
 fn declared_kind(value: &Value, expected: &GroupVersionKind) -> Option<GroupVersionKind> {
     let text = |member: &str| {
         value
@@ -232,7 +232,7 @@ impl Kinds for ServedKinds {
         if matches!(self.shape(kind), Some(Shape::Custom(_))) {
             return read_custom(value);
         }
-        // A patch may say that the object is of another kind; it is read as what it says it is.
+        // A patch may change the kind of the object, which is then decoded as that kind.
         let told = declared_kind(&value, kind);
         let kind = told.as_ref().unwrap_or(kind);
         match self.shape(kind) {
@@ -301,7 +301,7 @@ impl Kinds for ServedKinds {
         kind: &GroupVersionKind,
     ) -> Result<Value, MergeError> {
         let resource = self.resource(kind);
-        // Kinds that are no resources of their own, such as options of connections, have no schema.
+        // Kinds that are not resources, such as connect options, have no schema.
         let shape = resource.as_ref().map(|resource| resource.shape.clone());
         let shape = shape.or_else(|| self.part_shape(kind));
         let owned = shape.as_ref().and_then(Shape::owned);

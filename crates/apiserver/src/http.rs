@@ -1,4 +1,4 @@
-//! Stage 1: from a socket to a request with a meaning.
+//! Stage 1: from a socket to a parsed request.
 
 pub(crate) mod body;
 pub(crate) mod field_selector;

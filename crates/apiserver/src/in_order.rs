@@ -1,16 +1,16 @@
-//! Writes whose effects are being applied: of one object one at a time, of others at once, so that they share syncs of
-//! the disk. Others wait for all that are under way.
+//! Serialises writes with effects per object; writes of different objects are concurrent, so that they share disk
+//! syncs. Readers can wait for all writes in progress.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 
-/// The writes that are under way.
+/// The writes in progress.
 #[derive(Debug, Default)]
 pub(crate) struct InOrder {
     open: Mutex<Open>,
-    /// Told whenever one ends.
+    /// Notified whenever one ends.
     ended: Notify,
 }
 
@@ -46,12 +46,12 @@ impl InOrder {
         turn
     }
 
-    /// Waits until all writes are over that have begun.
+    /// Waits until all writes in progress have ended.
     pub(crate) async fn settled(&self) {
         let begun = self.open().next;
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
-            // Before looking, so that no end is missed.
+            // Registered before the check, so that no notification is missed.
             ended.as_mut().enable();
             if self
                 .open()
@@ -70,7 +70,7 @@ impl InOrder {
     }
 }
 
-/// A write that is under way until this is dropped.
+/// A write in progress, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     writes: Arc<InOrder>,
@@ -84,7 +84,7 @@ impl Drop for Turn {
         self.guard = None;
         let mut open = self.writes.open();
         open.numbers.remove(&self.number);
-        // No other waiter: a waiter would hold it too.
+        // There is no other waiter, which would hold it too.
         if open
             .keys
             .get(&self.key)

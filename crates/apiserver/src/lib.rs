@@ -22,19 +22,19 @@ mod in_order;
 mod tasks;
 mod version;
 
-/// Files that only their owner reads.
+/// Files that are readable by their owner only.
 pub mod private_file;
 
-// Failures as `Status` objects, in upstream's words.
+// Failures as `Status` objects, with upstream's messages.
 mod error;
 
 // The metadata that every object has.
 mod metadata;
 
-// 1. From a socket to a request with a meaning.
+// 1. From a socket to a parsed request.
 mod http;
 
-// Stored bytes, and the kinds that are served.
+// Stored bytes, and the served kinds.
 mod encoding;
 
 mod registry;
@@ -46,10 +46,10 @@ mod conversion;
 // 3. Authorization.
 mod authz;
 
-// 2. Authentication, which asks authorization about impersonation.
+// 2. Authentication, which authorizes impersonation.
 mod authn;
 
-// Which requests are served at a time: FlowSchemas and priority levels.
+// Concurrency limits: FlowSchemas and priority levels.
 mod flow_control;
 
 // A request after authorization.
@@ -58,7 +58,7 @@ mod request;
 // 4. From bytes to typed writes.
 mod decode;
 
-// Parts of the server that are made from stored objects, and what admission asks about them.
+// State derived from stored objects, as used by admission.
 mod allocate;
 mod host;
 mod namespaces;
@@ -74,10 +74,10 @@ mod persist;
 // 9. The response.
 mod respond;
 
-// The recipes of the verbs that read.
+// The recipes of the read verbs.
 mod read;
 
-// 5 to 7. Mutate, validate, persist: the recipes of the verbs that write.
+// 5 to 7. Mutate, validate, persist: the recipes of the write verbs.
 mod write;
 
 mod access_reviews;
@@ -86,13 +86,13 @@ mod plugins;
 // 8. The audit log.
 mod audit;
 
-// Writes of the server itself: controllers, what exists from the start, manifests.
+// Writes of the server itself: controllers, initial objects, manifests.
 mod apply;
 mod controllers;
 
 mod bootstrap;
 
-// Paths outside the resources.
+// Non-resource paths.
 mod metrics;
 
 mod non_resource;
@@ -100,7 +100,7 @@ mod non_resource;
 // The order of the stages.
 mod pipeline;
 
-// Starting and stopping.
+// Startup and shutdown.
 mod server;
 
 mod test_server;

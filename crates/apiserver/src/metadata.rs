@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Outcome, bad_request};
 
-/// Letters of generated names: no vowels, so that no words result, and nothing easily mistaken.
+/// The alphabet of generated names: without vowels, so that they contain no words, and without similar characters.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The length of a generated suffix.
 const SUFFIX: usize = 5;
-/// The longest prefix of a generated name.
+/// The maximum prefix length of a generated name.
 const PREFIX_MAX: usize = 63 - SUFFIX;
 
 /// The metadata of an object; `None` only if the value is not an object.
@@ -44,14 +44,14 @@ pub(crate) fn change(object: &mut Value, change: impl FnOnce(&mut Map<String, Va
     }
 }
 
-/// Sets a member of the metadata.
+/// Sets a field of the metadata.
 pub(crate) fn set(object: &mut Value, member: &str, value: impl Into<Value>) {
     change(object, |metadata| {
         metadata.insert(member.to_owned(), value.into());
     });
 }
 
-/// Removes what a client cannot bring along.
+/// Removes fields that clients cannot set.
 pub(crate) fn wipe(object: &mut Value) {
     change(object, |metadata| {
         for member in [
@@ -66,7 +66,7 @@ pub(crate) fn wipe(object: &mut Value) {
     });
 }
 
-/// Removes a link that a changed object or a webhook's patch brought along. A dry run shows it.
+/// Removes the selfLink of a changed object or a webhook's patch. Dry runs return it.
 ///
 /// UPSTREAM: apiserver pkg/storage/util.go (PrepareObjectForStorage)
 pub(crate) fn forget_link(object: &mut Value) {
@@ -77,13 +77,12 @@ pub(crate) fn forget_link(object: &mut Value) {
     }
 }
 
-/// Metadata that is no object.
+/// Metadata that is not an object.
 #[derive(Debug)]
 pub(crate) struct NoMetadata;
 
-/// Drops what has a wrong type in the metadata of a custom resource, which a webhook's patch may bring
-/// along: to upstream, members that it cannot read are not there. Metadata that is no object is dropped as
-/// a whole.
+/// Drops fields of the wrong type in the metadata of a custom resource, which a webhook's patch may contain: upstream
+/// treats fields that it cannot decode as absent. Metadata that is not an object is dropped entirely.
 ///
 /// UPSTREAM: apimachinery pkg/apis/meta/v1/unstructured/unstructured.go,
 /// apiextensions-apiserver pkg/apiserver/schema/objectmeta/coerce.go (drops invalid fields)
@@ -118,14 +117,14 @@ pub(crate) fn drop_invalid(object: &mut Value) -> Result<(), NoMetadata> {
     Ok(())
 }
 
-/// True unless a webhook's patch has left managed fields in a custom resource that cannot be read: to
-/// upstream these are not there.
+/// Returns true unless a webhook's patch has left undecodable managed fields in a custom resource: upstream treats
+/// these as absent.
 pub(crate) fn has_readable_managed_fields(object: &Value) -> bool {
     let list = of(object).and_then(|metadata| metadata.get("managedFields"));
     list.is_none_or(|list| list.is_null() || are_entries(list))
 }
 
-/// True for a list of objects whose members are of the types that entries have.
+/// Returns true for a list of objects whose fields have the types of managed fields entries.
 fn are_entries(list: &Value) -> bool {
     let texts = [
         "manager",
@@ -145,7 +144,7 @@ fn are_entries(list: &Value) -> bool {
         .is_some_and(|list| list.iter().all(is_entry))
 }
 
-/// Drops texts of references that are none. Returns false if the list cannot be read at all.
+/// Drops fields of owner references that are not strings. Returns false if the list cannot be decoded.
 fn drop_invalid_references(list: &mut Value) -> bool {
     let Some(references) = list.as_array_mut() else {
         return false;
@@ -164,7 +163,7 @@ fn drop_invalid_references(list: &mut Value) -> bool {
     })
 }
 
-/// Gives an object that has no name its prefix as a name.
+/// Uses the generateName prefix as the name of an object without a name.
 pub(crate) fn name_plainly(object: &mut Value) {
     let prefix = text(object, "generateName").to_owned();
     if !prefix.is_empty() && text(object, "name").is_empty() {
@@ -172,7 +171,7 @@ pub(crate) fn name_plainly(object: &mut Value) {
     }
 }
 
-/// Gives an object its identity, and a name if it has none.
+/// Sets the UID and creation timestamp of an object, and generates a name if it has none.
 pub(crate) fn fill(object: &mut Value) {
     let prefix = text(object, "generateName").to_owned();
     let needs_name = !prefix.is_empty() && text(object, "name").is_empty();
@@ -185,7 +184,7 @@ pub(crate) fn fill(object: &mut Value) {
     });
 }
 
-/// Now, to the second.
+/// The current time in seconds.
 pub(crate) fn now() -> Time {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seconds = since.map_or(0, |since| {
@@ -194,7 +193,7 @@ pub(crate) fn now() -> Time {
     Time::from_unix_seconds(seconds)
 }
 
-/// Now, to the microsecond.
+/// The current time in microseconds.
 pub(crate) fn now_to_microsecond() -> String {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -205,7 +204,7 @@ pub(crate) fn now_to_microsecond() -> String {
     format!("{whole}.{:06}Z", since.subsec_micros())
 }
 
-/// A uid that nothing else has.
+/// Generates a unique UID.
 pub(crate) fn new_uid() -> String {
     RandomIds.uid()
 }
@@ -258,7 +257,7 @@ pub(crate) fn match_namespace(object: &mut Value, expected: &str) -> Outcome<()>
     Ok(())
 }
 
-/// Drops owner references that are there twice, and returns the warning about them.
+/// Drops duplicate owner references, and returns the warning about them.
 pub(crate) fn drop_duplicate_owner_references(
     object: &mut Value,
     after_admission: bool,
@@ -269,7 +268,7 @@ pub(crate) fn drop_duplicate_owner_references(
         .iter()
         .map(|owner| seen.insert(identity(owner)))
         .collect();
-    // Once for each that is dropped.
+    // Once for each dropped one.
     let dropped = owners.iter().zip(&is_new).filter(|(_, is_new)| !**is_new);
     let twice: Vec<&str> = dropped
         .map(|(owner, _)| owner.get("uid").and_then(Value::as_str).unwrap_or_default())
@@ -326,7 +325,7 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
 
-/// A number of the metadata.
+/// A number in the metadata.
 pub(crate) fn number(object: &Value, member: &str) -> Option<i64> {
     of(object)?.get(member)?.as_i64()
 }

@@ -44,7 +44,7 @@ const APPLY: &[u8] = b"application/apply-patch+yaml";
 /// The completed requests and the requests in progress.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    /// By method and code. Both sets are closed, so the number of series is.
+    /// By method and code. Both sets are closed, which bounds the number of series.
     answered: Mutex<BTreeMap<(&'static str, u16), Series>>,
     families: Mutex<Families>,
 }
@@ -67,7 +67,7 @@ struct Families {
     writing: Watermark,
 }
 
-/// The current number, and the maximum in the last seconds.
+/// The current value, and the maximum of the last seconds.
 #[derive(Debug)]
 struct Watermark {
     now: i64,
@@ -86,7 +86,7 @@ impl Watermark {
         }
     }
 
-    /// Forgets what was longer ago than one span before this one.
+    /// Drops values older than the previous window.
     fn roll(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.since);
         if passed < SPAN {
@@ -113,7 +113,7 @@ impl Watermark {
     }
 }
 
-/// The labels of a request. Each is one of a closed set or names something that is served.
+/// The labels of a request. Each is from a closed set or the name of a served resource.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Labels<'l> {
     verb: &'static str,
@@ -147,7 +147,7 @@ impl<'l> Labels<'l> {
         }
     }
 
-    /// The labels of a request for anything else.
+    /// The labels of a non-resource request.
     pub(crate) fn of_path(head: &Parts, query: &Query) -> Self {
         Self {
             verb: verb(head, query, ""),
@@ -174,7 +174,7 @@ impl<'l> Labels<'l> {
     }
 }
 
-/// UPSTREAM: cleanVerb, CanonicalVerb; the collection is not told from the object in deletions.
+/// UPSTREAM: cleanVerb, CanonicalVerb; deletions of collections and objects are not distinguished.
 fn verb(head: &Parts, query: &Query, scope: &str) -> &'static str {
     match head.method {
         Method::GET if query.flag("watch") == Some(true) => "WATCH",
@@ -224,11 +224,11 @@ fn dry_run(query: &Query) -> &'static str {
 pub(crate) struct Served {
     pub(crate) code: StatusCode,
     pub(crate) started: Instant,
-    /// The time it spent in a queue and in webhooks, which does not count for the objective.
+    /// The time it spent in a queue and in webhooks, which is excluded from the SLI.
     pub(crate) waited: Duration,
 }
 
-/// A request in flight, until it is dropped.
+/// A request in flight, until dropped.
 #[derive(Debug)]
 pub(crate) struct Entered {
     requests: Arc<Requests>,
@@ -283,7 +283,7 @@ impl Drop for Sending {
 }
 
 impl Requests {
-    /// Nothing counted yet.
+    /// Creates it with all counts at zero.
     pub(crate) fn new() -> Self {
         Self {
             answered: Mutex::default(),
@@ -311,7 +311,7 @@ impl Requests {
         series.seconds += took.as_secs_f64();
     }
 
-    /// Begins to serve a request that is not long-running.
+    /// Records the start of a request that is not long-running.
     pub(crate) fn enter(self: &Arc<Self>, method: &Method) -> Entered {
         let writes = !matches!(*method, Method::GET | Method::HEAD);
         self.families().add_in_flight(writes, 1);
@@ -321,18 +321,18 @@ impl Requests {
         }
     }
 
-    /// Counts a request that was turned away because there are too many.
+    /// Counts a request that was rejected due to overload.
     pub(crate) fn refuse(&self, labels: Labels<'_>) {
         let code = StatusCode::TOO_MANY_REQUESTS;
         self.families().count(labels, code);
     }
 
-    /// Observes a request whose answer is known.
+    /// Observes a request with a complete response.
     pub(crate) fn observe(&self, labels: Labels<'_>, served: Served, bytes: u64) {
         self.families().observe(labels, served, bytes);
     }
 
-    /// Observes a request whose answer is about to be sent, once that is done.
+    /// Observes a request with a streamed response, once it is sent.
     pub(crate) fn sending(
         self: &Arc<Self>,
         target: &Target,
@@ -350,7 +350,7 @@ impl Requests {
         }
     }
 
-    /// The metrics in the text format of Prometheus.
+    /// The metrics in the Prometheus text format.
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();
         self.families().render(&mut text, Instant::now());

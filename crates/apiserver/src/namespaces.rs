@@ -1,4 +1,4 @@
-//! The namespaces that admission looks at. Writes to namespaces change them before they return.
+//! The namespaces for admission. Writes of namespaces update them before they return.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::{encoding, metadata};
 /// The namespaces by name.
 pub(crate) struct NamespaceCache {
     known: RwLock<HashMap<String, Arc<Namespace>>>,
-    /// The writes that are under way: a namespace may be stored and not in the cache yet.
+    /// The writes in progress: a namespace may be stored and not yet in the cache.
     order: Arc<InOrder>,
     /// Looks up unknown namespaces, if other servers may create some.
     shared: Option<Arc<dyn Store>>,
@@ -77,12 +77,12 @@ impl Namespaces for NamespaceCache {
 
     fn fetch<'f>(&'f self, name: &'f str) -> BoxFuture<'f, Result<Arc<Namespace>, NamespaceError>> {
         Box::pin(async move {
-            // The store may show a namespace already whose write is not over.
+            // The store may already contain a namespace whose write is not complete.
             self.order.settled().await;
             if let Some(known) = self.cached(name) {
                 return Ok(known);
             }
-            // Another server may have made it a moment ago.
+            // Another server may have created it a moment ago.
             let key = format!("{}{name}", encoding::prefix("", "namespaces", None));
             let found = match &self.shared {
                 Some(store) => store.get(&key, ReadAt::Latest).await.ok(),

@@ -1,4 +1,4 @@
-//! Paths outside the resources: discovery, version, health, metrics.
+//! Non-resource paths: discovery, version, health, metrics.
 
 mod documents;
 mod openid;
@@ -34,10 +34,10 @@ pub(crate) use documents::Maker;
 pub(crate) use openid::Discovery;
 pub(crate) use zpages::Started;
 
-/// The text format of Prometheus.
+/// The media type of the Prometheus text format.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The check of the storage, by the name that probes know.
+/// The storage check, with upstream's name.
 const STORAGE: &str = "etcd";
 
 /// The check that fails when the server is about to stop.
@@ -118,8 +118,8 @@ const OF_STORAGE: [&str; 3] = [STORAGE, "etcd-readiness", "poststarthook/storage
 /// The enabled plugins by step, controllers and feature gates, each with its title.
 pub(crate) type Parts = [(&'static str, Vec<&'static str>); 4];
 
-/// Paths whose routes upstream registers for GET alone: those of built-in APIs. The others are handlers of
-/// their own, which answer HEAD too.
+/// Paths for which upstream registers GET routes only: those of built-in APIs. All others are separate handlers, which
+/// accept HEAD too.
 fn allows_head(snapshot: &Snapshot, segments: &[&str]) -> bool {
     match segments {
         ["version" | "api"] | ["api", _] => false,
@@ -132,10 +132,10 @@ fn allows_head(snapshot: &Snapshot, segments: &[&str]) -> bool {
     }
 }
 
-/// The number of objects of each resource, as they are now; -1 where they cannot be counted.
+/// The current number of objects of each resource; -1 if they cannot be counted.
 ///
-/// UPSTREAM: apiserver pkg/storage/etcd3/metrics/metrics.go; the first of them is deprecated, and what most
-/// dashboards ask for.
+/// UPSTREAM: apiserver pkg/storage/etcd3/metrics/metrics.go; the first of them is deprecated, but most
+/// dashboards use it.
 async fn stored_objects(storage: &Storage, snapshot: &Snapshot, out: &mut String) {
     let mut deprecated = Family::<i64>::new(
         "apiserver_storage_objects",
@@ -147,12 +147,12 @@ async fn stored_objects(storage: &Storage, snapshot: &Snapshot, out: &mut String
         "Number of stored objects, by group and resource.",
         &["group", "resource"],
     );
-    // Reviews and the like are answered, and never stored.
+    // Reviews and similar resources are never stored.
     let stored = |verbs: &[String]| verbs.iter().any(|verb| verb == "list");
     let resources = snapshot.storage_versions();
     for resource in resources.filter(|it| stored(&it.names.verbs)) {
         let prefix = storage.prefix(resource, "");
-        // Counting all of them copies one.
+        // The count copies one entry only.
         let list = List {
             limit: Some(1),
             ..List::all(&prefix)
@@ -173,7 +173,7 @@ async fn stored_objects(storage: &Storage, snapshot: &Snapshot, out: &mut String
     objects.render(out);
 }
 
-/// A snapshot, read as it is sent.
+/// A snapshot, read while it is sent.
 fn snapshot_of(snapshot: lockgate_store::Snapshot) -> Response {
     let mut response = with_type(200, Bytes::new(), "application/octet-stream");
     *response.body_mut() = Body::pieces(Sent(snapshot.bytes()));
@@ -189,7 +189,7 @@ impl Pieces for Sent {
     }
 }
 
-/// Serves paths outside the resources.
+/// Serves non-resource paths.
 #[derive(Debug)]
 pub(crate) struct NonResource {
     pub(crate) aggregator: Arc<Aggregator>,
@@ -197,23 +197,23 @@ pub(crate) struct NonResource {
     pub(crate) storage: Storage,
     pub(crate) engine: Engine,
     pub(crate) requests: Arc<Requests>,
-    /// None where priority and fairness is switched off.
+    /// `None` if priority and fairness is disabled.
     pub(crate) flow_control: Option<Arc<FlowControl>>,
-    /// The address the server listens on.
+    /// The listen address.
     pub(crate) address: String,
     pub(crate) parts: Parts,
     pub(crate) maker: Maker,
-    /// None where tokens cannot be verified by the URL of their issuer.
+    /// `None` if tokens cannot be verified through their issuer's URL.
     pub(crate) discovery: Option<Discovery>,
     pub(crate) health_checks: HealthChecks,
     pub(crate) started: Started,
-    /// The flags of the program, if it has told them.
+    /// The flags of the program, if provided.
     pub(crate) flags: Option<BTreeMap<String, String>>,
     pub(crate) tasks: Tasks,
 }
 
 impl NonResource {
-    /// Serves one path, given as its segments.
+    /// Serves a path, given as its segments.
     pub(crate) async fn serve(
         &self,
         method: &Method,
@@ -234,13 +234,13 @@ impl NonResource {
             value.map_or_else(page_not_found, |value| document(&value, pretty))
         };
         let listed = |value: Option<Value>, group: &str| match value {
-            // UPSTREAM: the routes of a built-in group answer for whatever is in it.
+            // UPSTREAM: a built-in group handles every path below it.
             None if lockgate_kinds::resource::resources().any(|known| known.group == group) => {
                 failed(&no_such_resource(), Wanted::PLAIN.encoding)
             }
             value => found(value),
         };
-        // The documents of aggregated servers are among our own. Usually there are none.
+        // The documents of aggregated servers are merged into this server's. Usually there are none.
         let remotes = self.aggregator.remotes();
         if !remotes.is_empty() {
             let is_custom = |group: &str| {
@@ -340,7 +340,7 @@ impl NonResource {
         self.registry.version() >= zpages::SINCE
     }
 
-    /// The enabled parts, for programs.
+    /// The enabled parts in machine-readable form.
     fn configz(&self) -> Value {
         let [mutating, validating, controllers, gates] = &self.parts;
         json!({"lockgate": {

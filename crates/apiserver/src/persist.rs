@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   insert, swap, remove
-//!     ├─ most resources      the store alone
-//!     ├─ with effects        prepare the effect ─► store ─► apply it, one at a time for each object
-//!     └─ settled by a        the same, then wait until the controller has seen the write:
-//!        controller          definitions are established, namespaces have their default objects
+//!     ├─ most resources      the store only
+//!     ├─ with effects        prepare the effect ─► store ─► apply it, serialised per object
+//!     └─ settled by a        the same, then wait until the controller has processed the write:
+//!        controller          CustomResourceDefinitions are established, namespaces have default objects
 //! ```
 //!
 //! State derived from stored objects (webhook configurations, roles, namespaces, CustomResourceDefinitions, ...) has
@@ -37,18 +37,18 @@ use effects::{Effect, Effects};
 use follow::{Followed, Follower};
 use settled::{Settled, Settling};
 
-/// The longest wait of a new namespace for its default objects. Longer, and a slow webhook for
-/// service accounts would hold up namespaces.
+/// The maximum wait of a new namespace for its default objects. With a longer one, a slow webhook for ServiceAccounts
+/// would block namespaces.
 const NAMESPACE_PATIENCE: Duration = Duration::from_millis(500);
-/// The longest wait of a definition for its status. kube-apiserver does not wait at all; clients
-/// of a local server count on definitions that are served when they are created.
+/// The maximum wait of a CustomResourceDefinition for its status. kube-apiserver does not wait at all; clients of a
+/// local server rely on CustomResourceDefinitions being served when their creation returns.
 const DEFINITION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Stored objects. Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub(crate) struct Storage {
     shared: Arc<Shared>,
-    /// Writes of clients wait for controllers; writes of controllers do not.
+    /// True for clients, whose writes wait for controllers.
     waits: bool,
 }
 
@@ -61,27 +61,27 @@ pub(crate) struct Shared {
     pub(crate) order: Arc<InOrder>,
     /// Held while an effect is applied.
     pub(crate) applying: Mutex<()>,
-    /// Set if a controller makes default objects in every namespace.
+    /// True if a controller creates default objects in every namespace.
     pub(crate) namespaces_settle: bool,
     pub(crate) settled: Settled,
     pub(crate) tasks: Tasks,
-    /// The effects of writes that others make too.
+    /// The effects of writes by other servers.
     pub(crate) followed: Followed,
 }
 
-/// The failure of a write.
+/// A failed write.
 #[derive(Debug)]
 pub(crate) enum PersistError {
-    /// There is an object of that name.
+    /// The name exists.
     AlreadyExists(Box<Entry>),
-    /// The object was changed meanwhile.
+    /// The object was changed concurrently.
     Conflict,
     NotFound,
     Failed(Failure),
 }
 
 impl PersistError {
-    /// The failure of a write of the object with this name.
+    /// The failure for the object with this name.
     pub(crate) fn about(self, resource: &Resource, name: &str) -> Failure {
         match self {
             Self::AlreadyExists(_) => resource.already_exists(name),
@@ -118,17 +118,17 @@ enum Change {
     Swap(Revision),
 }
 
-/// The forms of an object that is written.
+/// The forms of an object to write.
 #[derive(Debug)]
 pub(crate) struct Forms {
-    /// The object in the version of the store, where that is another one.
+    /// The object in the storage version, if it differs.
     stored: Option<(Arc<Resource>, Value)>,
-    /// The object as the client is shown it.
+    /// The object as returned to the client.
     pub(crate) shown: Value,
 }
 
 impl Forms {
-    /// The object that is stored, and the resource of its version.
+    /// The object to store, and the resource of its version.
     pub(crate) fn stored<'f>(
         &'f self,
         resource: &'f Arc<Resource>,
@@ -140,7 +140,7 @@ impl Forms {
     }
 }
 
-/// A write that was stored.
+/// A stored write.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) revision: Revision,
@@ -148,8 +148,8 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The object as a client of the resource is shown it: the stored bytes, where they are in its
-    /// version. None where the object must be shown another way.
+    /// The object for a client of the resource: the stored bytes, if they are in its version. `None` if the object must
+    /// be converted.
     pub(crate) fn text(&self, resource: &Resource) -> Option<String> {
         resource
             .is_shown_as_stored()
@@ -166,7 +166,7 @@ impl Storage {
         }
     }
 
-    /// The same for controllers, which others wait for.
+    /// The same for controllers, which do not wait for other controllers.
     pub(crate) fn without_waiting(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -174,7 +174,7 @@ impl Storage {
         }
     }
 
-    /// The store itself, for reading.
+    /// The underlying store, for reads.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.shared.store
     }
@@ -184,12 +184,12 @@ impl Storage {
         self.shared.effects.has_any(resource)
     }
 
-    /// The writes that controllers have seen.
+    /// The writes that controllers have processed.
     pub(crate) fn settled(&self) -> &Settled {
         &self.shared.settled
     }
 
-    /// The prefix of the keys of a resource, in a namespace or in all.
+    /// The key prefix of a resource, in a namespace or in all.
     pub(crate) fn prefix(&self, resource: &Resource, namespace: &str) -> String {
         resource.key_prefix(namespace)
     }
@@ -199,12 +199,12 @@ impl Storage {
         resource.key(namespace, name)
     }
 
-    /// The parts of the server that are made from stored objects.
+    /// The state derived from stored objects.
     pub(crate) fn effects(&self) -> &Effects {
         &self.shared.effects
     }
 
-    /// The newest entry of a key.
+    /// The latest entry of a key.
     pub(crate) async fn entry(&self, key: &str) -> Outcome<Option<Entry>> {
         let found = self.shared.store.get(key, ReadAt::Latest).await;
         found
@@ -212,7 +212,7 @@ impl Storage {
             .map_err(|error| read_failed(error, 0))
     }
 
-    /// The newest state of an object.
+    /// The latest state of an object.
     pub(crate) async fn get(&self, path: ObjectPath<'_>) -> Outcome<Value> {
         check_key(path.name)?;
         let key = self.key(path.resource, path.namespace, path.name);
@@ -221,12 +221,12 @@ impl Storage {
         self.decode(&entry, path.resource).await
     }
 
-    /// The object of an entry, in the version of a resource.
+    /// Decodes the object of an entry, in the version of a resource.
     pub(crate) async fn decode(&self, entry: &Entry, resource: &Resource) -> Outcome<Value> {
         self.shared.converter.decode(entry, resource).await
     }
 
-    /// The object in another version of its resource.
+    /// Converts an object to another version of its resource.
     pub(crate) async fn convert(
         &self,
         object: Value,
@@ -236,14 +236,13 @@ impl Storage {
         self.shared.converter.convert(object, from, to).await
     }
 
-    /// The bytes that are stored of an object.
+    /// Encodes an object for the store.
     pub(crate) async fn encode(&self, object: &Value, resource: &Resource) -> Outcome<Bytes> {
         let (object, _) = self.to_storage(object, resource).await?;
         Ok(encoding::encode(&object))
     }
 
-    /// The object in the version in which it is stored, and the resource of that version if it is
-    /// another one.
+    /// Converts an object to the storage version, and returns the resource of that version if it differs.
     async fn to_storage<'o>(
         &self,
         object: &'o Value,
@@ -259,8 +258,8 @@ impl Storage {
         Ok((Cow::Owned(converted), Some(stored)))
     }
 
-    /// The failure of bringing a custom resource into the version of the store if its metadata cannot be read.
-    /// In the version of the request nothing minds it: what cannot be read is dropped.
+    /// The error of converting a custom resource with undecodable metadata to the storage version. In the request's
+    /// version such metadata is dropped.
     pub(crate) fn spoiled_metadata(&self, object: &Value, resource: &Resource) -> Option<Failure> {
         if resource.is_storage_version() {
             return None;
@@ -270,8 +269,8 @@ impl Storage {
         Some(plain(error.to_string()))
     }
 
-    /// The two forms of an object that is about to be written. A custom resource that is not stored in the
-    /// version of the request is answered as it comes back from the store.
+    /// The forms of an object to write. A custom resource in another version than the storage version is returned as it
+    /// is read from the store.
     pub(crate) async fn forms(&self, object: Value, resource: &Arc<Resource>) -> Outcome<Forms> {
         if !resource.is_custom() || resource.is_storage_version() {
             return Ok(Forms {
@@ -301,7 +300,7 @@ impl Storage {
         self.put(resource, key, object, Change::Insert(ttl)).await
     }
 
-    /// Stores a changed object in place of the one with this revision.
+    /// Stores a changed object, replacing the one with this revision.
     pub(crate) async fn swap(
         &self,
         resource: &Arc<Resource>,
@@ -408,7 +407,7 @@ impl Storage {
             .map_err(|error| Failure::from(stopped(error)))?
     }
 
-    /// Gives the objects below a prefix keys below another one. Returns how many there were.
+    /// Moves the objects below a key prefix to another one. Returns their number.
     pub(crate) async fn rename(&self, from: &str, to: &str) -> Outcome<usize> {
         let store = &self.shared.store;
         let page = store.list(List::all(from)).await;
@@ -417,7 +416,7 @@ impl Storage {
             let rest = entry.key.strip_prefix(from).unwrap_or_default();
             let key = format!("{to}{rest}");
             match store.create(&key, entry.value.clone(), None).await {
-                // Renamed by a server that ended before it removed the old one.
+                // Copied before, by a server that stopped before it removed the old one.
                 Ok(_) | Err(WriteError::AlreadyExists(_)) => {}
                 Err(error) => return Err(internal(&error.to_string())),
             }
@@ -426,7 +425,7 @@ impl Storage {
         Ok(page.entries.len())
     }
 
-    /// Removes an entry as it is, without effects.
+    /// Removes an entry without effects.
     pub(crate) async fn discard(&self, entry: &Entry) -> Outcome<()> {
         match self.shared.store.delete(&entry.key, entry.revision).await {
             Ok(_) | Err(WriteError::Conflict(_) | WriteError::NotFound) => Ok(()),
@@ -434,17 +433,17 @@ impl Storage {
         }
     }
 
-    /// Replaces the bytes of an entry by others that say the same, without effects.
+    /// Replaces the bytes of an entry by equivalent ones, without effects.
     pub(crate) async fn rewrite(&self, entry: &Entry, bytes: Bytes) -> Outcome<()> {
         let Entry { key, revision, .. } = entry;
         match self.shared.store.update(key, *revision, bytes).await {
-            // Who was faster has written the newer form.
+            // Another server has written the current format already.
             Ok(_) | Err(WriteError::Conflict(_) | WriteError::NotFound) => Ok(()),
             Err(error) => Err(internal(&error.to_string())),
         }
     }
 
-    /// Stores an object as it is, without waiting. For objects that exist from the start.
+    /// Stores an initial object unchanged, without waiting.
     pub(crate) async fn bootstrap(
         &self,
         resource: &Arc<Resource>,
@@ -465,14 +464,14 @@ impl Storage {
         Ok(())
     }
 
-    /// Applies the effects of an object that is stored already.
+    /// Applies the effects of a stored object.
     pub(crate) fn restore(&self, resource: &Arc<Resource>, object: Value) -> Outcome<()> {
         let effect = effects::prepare_write(resource, object)?;
         self.shared.apply(effect);
         Ok(())
     }
 
-    /// Waits until the effects of everything that can be read or watched now are applied.
+    /// Waits until the effects of everything that is visible now are applied.
     pub(crate) async fn effects_applied(&self) -> Outcome<()> {
         if self.shared.store.is_shared() {
             return Ok(self.shared.followed.catch_up(&*self.shared.store).await?);
@@ -494,7 +493,7 @@ impl Storage {
         self.effects_applied().await
     }
 
-    /// The controller to wait for after a write, told of before the write so that it cannot be missed.
+    /// Registers for the controller to wait for, before the write so that it cannot be missed.
     fn settling(
         &self,
         resource: &Resource,
@@ -529,7 +528,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Applies an effect. Those of several objects come at once, and the parts they change are read and replaced.
+    /// Applies an effect. Effects of different objects arrive concurrently, and each updates the derived state by
+    /// read-modify-write.
     fn apply(&self, effect: Effect) {
         let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
         self.effects.apply(effect);
@@ -543,7 +543,7 @@ impl Shared {
     }
 }
 
-/// Refuses what etcd would not take. Built-in kinds are larger here than there: JSON, not protobuf.
+/// Rejects objects that are too large for etcd. Built-in kinds are larger here: JSON, not protobuf.
 ///
 /// UPSTREAM: etcd server/embed/config.go (DefaultMaxRequestBytes)
 fn check_size(resource: &Resource, bytes: &[u8]) -> Result<(), WriteError> {

@@ -4,12 +4,12 @@
 //!   1 http        path, method, query, deadline
 //!   2 authn       the user                       a failure is audited too
 //!     flow_control  a seat in the priority level of the request, or 429
-//!   3 authz       may the user do this           before the body is read: strangers cost nothing
+//!   3 authz       is the request allowed         before the body is read, so that denied requests cost little
 //!   4 decode      bytes, query and headers become a typed write
 //!   5 mutate   ─┐
-//!   6 validate  │ in the recipe of the verb; `write::run` has the order. For changes of what exists
-//!   7 persist  ─┘ they run in the compare-and-swap loop, so that a lost race asks webhooks again
-//!   8 audit       the event is closed when the answer is known
+//!   6 validate  │ in the recipe of the verb; `write::run` has the order. For existing objects they run
+//!   7 persist  ─┘ in the compare-and-swap loop, so that webhooks are called again after a conflict
+//!   8 audit       the event is completed when the response is known
 //!   9 respond
 //! ```
 
@@ -66,20 +66,20 @@ use crate::write::{
     Writer, bind, connect, create, delete, evict, patch, scale, token_request, update,
 };
 
-/// The memory of an answer that is not accounted for: requests in flight are counted, too.
+/// The size of responses that is not accounted for: the number of requests is limited, too.
 const SMALL_ANSWER: usize = 64 << 10;
 /// Paths of health checks.
 const HEALTH: [&str; 3] = ["healthz", "livez", "readyz"];
 
-/// The header by which an answer is found in the audit log.
+/// The response header with the ID in the audit log.
 const AUDIT_ID: &str = "audit-id";
-/// A longer number that a client gives its request is not taken.
+/// The maximum length of a client's audit ID; longer ones are ignored.
 const MAX_AUDIT_ID: usize = 128;
 
-/// The header with the trace that a client is in, as W3C Trace Context has it.
+/// The header with the client's trace context, as in W3C Trace Context.
 const TRACEPARENT: &str = "traceparent";
 
-/// The stages with the parts they work with.
+/// The stages, and the parts they use.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     pub(crate) aggregator: Arc<Aggregator>,
@@ -93,13 +93,13 @@ pub(crate) struct Pipeline {
     pub(crate) non_resource: NonResource,
     pub(crate) audit: Arc<Audit>,
     pub(crate) requests: Arc<Requests>,
-    /// Puts requests into priority levels. None counts reads and writes instead.
+    /// Classifies requests into priority levels. `None` limits reads and writes instead.
     pub(crate) flow_control: Option<Arc<FlowControl>>,
     pub(crate) reads_in_flight: InFlight,
     pub(crate) writes_in_flight: InFlight,
-    /// The memory of bodies and answers.
+    /// The memory for bodies and responses.
     pub(crate) room: InFlight,
-    /// The memory of large writes while they are worked on.
+    /// The memory for large writes in progress.
     pub(crate) trees: InFlight,
     /// The threads of large writes.
     pub(crate) heavy: Heavy,
@@ -122,7 +122,7 @@ impl Service for Pipeline {
         let upgrade = head.extensions.remove::<OnUpgrade>();
         let query = Query::parse(head.uri.query().unwrap_or_default());
         let info = RequestInfo::read(&head.method, head.uri.path(), &query);
-        // The path alone: queries and headers may hold secrets.
+        // Only the path: queries and headers may contain secrets.
         let span = tracing::debug_span!(
             "request",
             method = head.method.as_str(),
@@ -203,7 +203,7 @@ impl Pipeline {
         }
         let storage = &self.writer.storage;
         let key = storage.key(resource, &target.namespace, &target.name);
-        // Any state will do to tell the size: on etcd, the newest would be a round trip.
+        // Any state suffices for the size: on etcd, the latest would require a round trip.
         let read = storage.store().get(&key, ReadAt::NotOlderThan(Revision(0)));
         let read = read.await;
         let size = read.map(|(entry, _)| entry.map_or(0, |entry| entry.value.len()));
@@ -221,7 +221,7 @@ struct Received {
 }
 
 impl Received {
-    /// Answers the request, from its head to its audit event.
+    /// Processes the request, from its head to its audit event.
     async fn answer(
         self,
         info: Option<RequestInfo>,
@@ -234,7 +234,7 @@ impl Received {
             headers,
             ..
         } = &self.head;
-        // UPSTREAM: apiserver pkg/endpoints/filters/audit_init.go takes the number a client gives.
+        // UPSTREAM: apiserver pkg/endpoints/filters/audit_init.go accepts the client's audit ID.
         let given = headers.get(AUDIT_ID).and_then(|id| id.to_str().ok());
         let given = given.filter(|id| !id.is_empty() && id.len() <= MAX_AUDIT_ID);
         let id = given.map_or_else(|| RandomIds.uid(), str::to_owned);
@@ -252,7 +252,7 @@ impl Received {
         if *method == Method::HEAD {
             respond::drop_body(&mut response);
         }
-        // An answer that comes before the end of a body looks like a broken stream to some clients.
+        // A response before the end of the request body looks like a broken stream to some clients.
         if !incoming.is_end_stream() {
             body::drain(&mut incoming).await;
         }
@@ -315,7 +315,7 @@ impl Received {
         let queued = arrived.elapsed();
         let requests = &self.pipeline.requests;
         let in_flight = (!info.is_long_running()).then(|| requests.enter(&self.head.method));
-        // A watch has begun once it is answered.
+        // A watch counts as started once its response head is sent.
         let is_watch = matches!(&info, RequestInfo::Resource(target) if target.verb == Verb::Watch);
         let mut response = self
             .route(info, user, connection, encoding, event, queued)
@@ -332,7 +332,7 @@ impl Received {
         response
     }
 
-    /// A seat in the priority level of the request. Connections need none.
+    /// A seat in the priority level of the request. Long-running connections need none.
     ///
     /// UPSTREAM: apiserver pkg/server/filters/priority-and-fairness.go
     async fn enter_level(
@@ -437,7 +437,7 @@ impl Received {
         let target = authorized.target();
         let aggregator = &self.pipeline.aggregator;
         if let Some(remote) = aggregator.find(&target.group, &target.version) {
-            // Only the server behind knows which of its requests last; a deadline is for those that do not.
+            // Only the aggregated server knows which of its requests are long-running; all others have a deadline.
             let lasts = target.verb == Verb::Watch || is_long(target);
             let connection = (incoming, upgrade);
             let user = authorized.user();
@@ -453,7 +453,7 @@ impl Received {
         let snapshot = self.pipeline.registry.snapshot();
         let found = snapshot.find(&target.group, &target.version, &target.resource);
         let Some(resource) = found.cloned() else {
-            // UPSTREAM: the routes of a built-in group answer for whatever is in it.
+            // UPSTREAM: a built-in group handles every path below it.
             if is_built_in(&target.group) {
                 return self.fail(&no_such_resource(), encoding, event);
             }
@@ -472,7 +472,7 @@ impl Received {
         response
     }
 
-    /// Counts and measures a request for a resource, now or when all of its answer is sent.
+    /// Counts and measures a resource request, now or when its response is sent.
     fn observe(&self, request: &Request, response: &mut Response, waited: Duration) {
         let target = request.target();
         if !serves(&request.resource, target) {
@@ -535,7 +535,7 @@ impl Received {
         }
     }
 
-    /// Sends a request on to an aggregated server. It was authorized as any other.
+    /// Proxies a request to an aggregated server, after the usual authorization.
     async fn forward(
         &self,
         remote: &Arc<Remote>,
@@ -548,7 +548,7 @@ impl Received {
         // The availability stays as observed.
         let mut remote = Arc::clone(remote);
         if !remote.is_available {
-            // If that cannot be waited for, it is not available either.
+            // If that fails, the server is unavailable either way.
             let _ = self.pipeline.writer.storage.effects_applied().await;
             let aggregator = &self.pipeline.aggregator;
             remote = aggregator
@@ -588,7 +588,7 @@ impl Received {
         respond::failed(failure, encoding)
     }
 
-    /// The response to what may not be asked.
+    /// The response to a rejected request.
     fn refuse(&self, failure: &Failure, encoding: Encoding, event: &mut Event) -> Response {
         event.respond_status(failure);
         respond::refused(failure, encoding)
@@ -662,7 +662,7 @@ impl Received {
         Err(forbidden("", "", "", &why))
     }
 
-    /// Stage 3. The target that is authorized is the one that is executed and audited.
+    /// Stage 3. The authorized target is the one that is executed and audited.
     fn authorize(&self, target: Target, user: UserInfo, event: &mut Event) -> Outcome<Authorized> {
         let name = target.asked_name(&self.query);
         let (field_selector, label_selector) = target.selectors(&self.query);
@@ -677,7 +677,7 @@ impl Received {
         authorized
     }
 
-    /// Within the time a request has.
+    /// Executes within the request's timeout.
     async fn limited(
         &self,
         request: &mut Request,
@@ -693,7 +693,7 @@ impl Received {
             return self.dispatch(request, incoming, event).await;
         }
         let allowed = allowed_time(&self.query, self.pipeline.request_timeout)?;
-        // Deleting a collection takes as long as it takes: each deletion has its own calls.
+        // deletecollection has no timeout: each deletion has its own calls.
         if verb != Verb::DeleteCollection {
             let within = if verb.writes() {
                 allowed.min(limits::WRITE)
@@ -752,7 +752,7 @@ impl Received {
             negotiate::check_route(&self.head.headers, is_list)?;
         }
         if !resource.is_custom() {
-            // UPSTREAM: apiserver pkg/endpoints/installer.go: the handlers of routes warn.
+            // UPSTREAM: apiserver pkg/endpoints/installer.go: warnings are added by the route handlers.
             request.warn_of_deprecation();
         }
         let offer = Offer {
@@ -765,7 +765,7 @@ impl Received {
             let reply = Box::pin(self.connect(request, part)).await?;
             return reply.into_response(wanted);
         }
-        // What is read is told first, and then how it cannot be shown.
+        // Read errors are reported before format errors.
         let tables = Tables::wanted(wanted, &self.query);
         let tables = match verb {
             Verb::Get | Verb::List => tables,
@@ -779,7 +779,7 @@ impl Received {
             let watch = watch::watch(storage, tasks, request, &self.query, shown);
             return Box::pin(watch).await;
         }
-        // The memory of the request, and how much is worked on to answer it.
+        // The memory reservation of the request, and the size of the processed data.
         let (mut room, mut size) = (None, 0);
         let reply = match (verb, part) {
             (Verb::Get, None) if components::is_component(resource) => {
@@ -888,7 +888,7 @@ impl Received {
         }
     }
 
-    /// Stages 4 to 7 of a connection, which has no body.
+    /// Stages 4 to 7 of a connect request, which has no body.
     async fn connect(&self, request: &Request, part: &Subresource) -> Outcome<Reply> {
         let options = connect::decode(part, &self.query, &request.target().rest)?;
         connect::connect(&self.pipeline.writer, request, part, options).await
@@ -900,7 +900,7 @@ fn serves(resource: &Resource, target: &Target) -> bool {
     target.subresource.is_empty() || resource.subresource(&target.subresource).is_some()
 }
 
-/// Returns true if the request may last as long as its connection.
+/// Returns true if the request is long-running.
 fn is_long(target: &Target) -> bool {
     RequestInfo::Resource(target.clone()).is_long_running()
 }
@@ -923,7 +923,7 @@ fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
     if !target.rest.is_empty() && target.subresource != "proxy" {
         return Err(no_such_resource());
     }
-    // An object is made in its collection and changed where it is.
+    // Objects are created in their collection and updated at their own path.
     let needs_name = matches!(target.verb, Verb::Update | Verb::Patch);
     let is_made = target.verb == Verb::Create && target.subresource.is_empty();
     if needs_name && target.name.is_empty() || is_made && !target.name.is_empty() {
@@ -931,7 +931,7 @@ fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
     }
     if namespaced && target.namespace.is_empty() && !matches!(target.verb, Verb::List | Verb::Watch)
     {
-        // Across all namespaces there is the collection, and nothing in it.
+        // Across all namespaces only the collection is served.
         return Err(match target.name.is_empty() {
             true => method_not_allowed(),
             false => no_such_resource(),
@@ -940,9 +940,9 @@ fn check_scope(target: &Target, resource: &Resource) -> Outcome<()> {
     Ok(())
 }
 
-/// Returns true if a subresource shows objects and never as a table.
+/// Returns true if a subresource has no table.
 ///
-/// UPSTREAM: the storages of these have no ConvertToTable.
+/// UPSTREAM: their storage does not implement ConvertToTable.
 fn has_no_table(resource: &Resource, part: &Subresource) -> bool {
     match part.name.as_str() {
         "approval" | "ephemeralcontainers" | "finalize" | "resize" => true,
@@ -957,12 +957,12 @@ fn has_no_table(resource: &Resource, part: &Subresource) -> bool {
     }
 }
 
-/// Returns true if the group is one of the server itself.
+/// Returns true for a built-in group.
 fn is_built_in(group: &str) -> bool {
     lockgate_kinds::resource::resources().any(|resource| resource.group == group)
 }
 
-/// Returns true if a path is not in the scope of a custom resource: then it is nothing.
+/// Returns true if a path is outside the scope of a custom resource, and therefore not found.
 fn is_elsewhere(target: &Target, resource: &Resource) -> bool {
     match (resource.names.namespaced, target.namespace.is_empty()) {
         (false, false) => true,

@@ -1,7 +1,7 @@
-//! The objects that admission plugins look up and write, and the resources of kinds.
+//! The objects that admission plugins read and write, and the resources of kinds.
 //!
-//! Lookups read the store itself, so that a plugin never decides by an old state; parsed objects are
-//! cached as long as their revision is the newest.
+//! Lookups read the store itself, so that plugins never use stale objects; parsed objects are cached while their
+//! revision is the latest.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -24,17 +24,17 @@ use crate::request::{ObjectPath, Request, api_server};
 use crate::write::update::{Change, New};
 use crate::write::{Writer, create};
 
-/// The program that manages the fields of what plugins write.
+/// The field manager of writes by plugins.
 const PROGRAM: &str = "kube-controller-manager";
 
-/// The maximum number of cached parsed objects: limits, quotas, classes, accounts, namespaces.
+/// The maximum number of cached parsed objects: LimitRanges, quotas, classes, accounts, namespaces.
 const MAX_KEPT: usize = 4096;
 
-/// The objects of a server, for its plugins.
+/// The server's objects, for its plugins.
 #[derive(Debug)]
 pub(crate) struct Objects {
     registry: Arc<Registry>,
-    /// Set when the engine is complete: plugins are part of the engine that their writes pass.
+    /// Set when the engine is complete: plugins are part of the engine that admits their writes.
     writer: OnceLock<Weak<Writer>>,
     parsed: Mutex<HashMap<String, (Revision, Arc<Value>)>>,
 }
@@ -48,7 +48,7 @@ impl Objects {
         }
     }
 
-    /// Reads and writes through this writer.
+    /// Sets the writer for reads and writes.
     pub(crate) fn use_writer(&self, writer: &Arc<Writer>) {
         let _ = self.writer.set(Arc::downgrade(writer));
     }

@@ -1,4 +1,5 @@
-//! Admission policies in the server: write permissions, effective policies, and the source of parameters.
+//! Admission policies in the server: the permission to read parameters, effective policies, and the source of
+//! parameters.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,10 +28,10 @@ use crate::registry::{Registry, Resource};
 /// The maximum number of parameters cached in decoded form.
 const MAX_PARAMS: usize = 4096;
 
-/// Members of this group may write anything.
+/// Members of this group may write any policy.
 const SUPERUSERS: &str = "system:masters";
 
-/// A policy or a binding, decoded.
+/// A decoded policy or binding.
 #[derive(Debug)]
 pub(crate) enum Read {
     Policy(Policy),
@@ -50,15 +51,14 @@ pub(crate) fn read(what: Registered, object: &Value) -> Result<Read, DecodeError
     }
 }
 
-/// The parts that decide whether a user may read parameters.
+/// What is needed to check if a user may read parameters.
 pub(crate) struct Access<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) authorizer: &'a dyn Authorizer,
     pub(crate) engine: &'a Engine,
 }
 
-/// Checks that the user may read the parameters that a policy or binding reads for them. `old` is
-/// the stored object.
+/// Checks that the user may read the parameters of a policy or binding. `old` is the stored object.
 ///
 /// UPSTREAM: kubernetes pkg/registry/admissionregistration/*/authz.go
 pub(crate) fn authorize_params(
@@ -93,7 +93,7 @@ pub(crate) fn authorize_params(
                 return Ok(FieldErrors::new());
             }
             let same = |old: &Binding| {
-                // Upstream compares pointers inside, so only references without them stay the same.
+                // Upstream compares nested pointers, so only references without them are equal.
                 old.param_ref == new.param_ref && old.policy_name == new.policy_name
             };
             if matches!(&old, Some(Read::Binding(old)) if same(old)) {
@@ -187,7 +187,7 @@ fn may(
     access.authorizer.authorize(&request).allowed
 }
 
-/// A user as Go prints one.
+/// A user in Go's format.
 fn go_user(user: &UserInfo) -> String {
     let User {
         name,
@@ -212,7 +212,7 @@ fn resource_of(registry: &Registry, kind: &ParamKind) -> Option<Arc<Resource>> {
     snapshot.by_kind(group, version, &kind.kind).cloned()
 }
 
-/// Puts a policy or binding in force.
+/// Makes a policy or binding effective.
 pub(crate) fn enforce(engine: &Engine, read: &Read) {
     match read {
         Read::Policy(policy) => engine.policies(policy.kind).upsert_policy(policy),
@@ -220,7 +220,7 @@ pub(crate) fn enforce(engine: &Engine, read: &Read) {
     }
 }
 
-/// Takes a policy or binding out of force.
+/// Removes a policy or binding.
 pub(crate) fn remove(engine: &Engine, what: Registered, name: &str) {
     match what {
         Registered::Policy(kind) => engine.policies(kind).remove_policy(name),
@@ -228,7 +228,7 @@ pub(crate) fn remove(engine: &Engine, what: Registered, name: &str) {
     }
 }
 
-/// Parameters of policies, from the store. Each is parsed once for every version of it.
+/// Policy parameters, from the store. Each version is parsed once.
 pub(crate) struct StoredParams {
     registry: Arc<Registry>,
     store: Arc<dyn Store>,
@@ -239,10 +239,11 @@ pub(crate) struct StoredParams {
 /// Parsed parameters by resource and key.
 type Known = HashMap<(String, String), KnownParam>;
 
-/// A parsed parameter with what it was parsed from.
+/// A parsed parameter with its source.
 struct KnownParam {
     revision: Revision,
-    /// Definitions change what their objects look like, and make resources anew when they change.
+    /// A CustomResourceDefinition affects the conversion of its objects, and its resources are recreated when it
+    /// changes.
     resource: Arc<Resource>,
     param: Arc<Param>,
 }

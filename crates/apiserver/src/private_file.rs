@@ -1,5 +1,5 @@
-//! Files that only their owner reads: keys, kubeconfigs, logs. They are there whole or not at all, no
-//! symbolic link leads to another file, and modes that others can read are repaired.
+//! Files that are readable by their owner only: keys, kubeconfigs, logs. They are written atomically, symbolic links
+//! are not followed, and permissive modes are corrected.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 const PRIVATE: u32 = 0o600;
 /// The permissions of group and others.
 const OTHERS: u32 = 0o077;
-/// The rights of others to put files into a folder.
+/// The write permissions of group and others on a directory.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// Writes a private file, replacing an existing one; a symbolic link is replaced, not followed.
 ///
 /// # Errors
 ///
-/// The folder cannot be written to.
+/// Fails if the directory is not writable.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     write_with(path, text, PRIVATE)
 }
@@ -41,11 +41,11 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// A private file, in the folder of the one it is to replace.
+    /// Creates a private file, in the directory of the one it replaces.
     ///
     /// # Errors
     ///
-    /// The folder cannot be written to.
+    /// Fails if the directory is not writable.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::with_mode(path, PRIVATE)
     }
@@ -55,7 +55,7 @@ impl NewFile {
         getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
         let suffix = format!("{:016x}.new", u64::from_ne_bytes(random));
         let new = path.with_added_extension(suffix);
-        // A file that was not there before.
+        // A file that did not exist before.
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(mode);
         let made = Self {
@@ -74,16 +74,16 @@ impl NewFile {
         &mut self.file
     }
 
-    /// Puts the file in its place; a symbolic link is replaced, not followed.
+    /// Moves the file to its place; a symbolic link is replaced, not followed.
     ///
     /// # Errors
     ///
-    /// It cannot be synced or renamed.
+    /// Fails if it cannot be synced or renamed.
     pub fn place(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         std::fs::rename(&self.new, &self.path)?;
         self.is_placed = true;
-        // A name lasts when the folder it is in was written, and that one's when the one above was.
+        // A rename is durable once its directory is synced, and a new directory once its parent is.
         let folders = self.path.ancestors().skip(1).take(2);
         let mut named = folders.filter(|folder| !folder.as_os_str().is_empty());
         named.try_for_each(|folder| File::open(folder)?.sync_all())
@@ -98,7 +98,7 @@ impl Drop for NewFile {
     }
 }
 
-/// Opens a private file to add to it; made when absent. Devices and pipes are opened as they are.
+/// Opens a private file for appending, or creates it. Devices and pipes are opened as they are.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true);
@@ -124,7 +124,7 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads a private file, whose mode is repaired if others could read it.
+/// Reads a private file; a mode that lets others read it is corrected.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
     let found = std::fs::metadata(path)?;
     if found.is_file() {
@@ -135,21 +135,21 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// Makes a folder that only its owner uses, or takes all rights from others if it is there.
+/// Creates a private directory, or removes the permissions of others on an existing one.
 ///
 /// # Errors
 ///
-/// The directory cannot be created, or belongs to another user and is accessible to others.
+/// Fails if the directory cannot be created, or belongs to another user and is accessible to others.
 pub fn private_folder(path: &Path) -> io::Result<()> {
     folder_without(path, OTHERS)
 }
 
-/// Makes a folder that only its owner uses, or takes the right to write from others if it is there: some of the files in
-/// it may be for others to read.
+/// Creates a private directory, or removes the write permission of others on an existing one: some files in it may be
+/// public.
 ///
 /// # Errors
 ///
-/// The directory cannot be created, or belongs to another user and is writable by others.
+/// Fails if the directory cannot be created, or belongs to another user and is writable by others.
 pub(crate) fn secure_folder(path: &Path) -> io::Result<()> {
     folder_without(path, OTHERS_WRITE)
 }

@@ -1,4 +1,4 @@
-//! Reading: one object, a list, or what changes. No admission, no writes.
+//! Read recipes: one object, a list, or a watch. No admission, no writes.
 
 pub(crate) mod components;
 pub(crate) mod get;

@@ -1,5 +1,4 @@
-//! The resources that are served. Built-in kinds and custom resources take the
-//! same path; what differs between them is a [`Shape`].
+//! The served resources. Built-in kinds and custom resources use the same code; their differences are in [`Shape`].
 
 pub(crate) mod custom;
 pub(crate) mod discovery;
@@ -38,11 +37,11 @@ pub(crate) struct Resource {
     pub(crate) subresources: Vec<Subresource>,
     /// The group and plural in the keys of its objects.
     pub(crate) storage: (String, String),
-    /// The group and version they are stored in.
+    /// The group and version in which they are stored.
     pub(crate) storage_version: (String, String),
     pub(crate) rules: Rules,
     pub(crate) shape: Shape,
-    /// False for a version that is stored and not served.
+    /// False for a version that is stored but not served.
     pub(crate) served: bool,
     /// The warning to clients that use this version.
     pub(crate) warning: Option<String>,
@@ -62,7 +61,7 @@ pub(crate) struct Names {
     pub(crate) verbs: Vec<String>,
 }
 
-/// A part of an object with a path of its own.
+/// A subresource.
 #[derive(Debug, Clone)]
 pub(crate) struct Subresource {
     pub(crate) name: String,
@@ -124,7 +123,7 @@ impl Resource {
         &self.api_version
     }
 
-    /// The prefix of the keys in etcd, as kube-apiserver has it below its own.
+    /// The key prefix in etcd, relative to that of kube-apiserver.
     pub(crate) fn etcd_prefix(&self) -> Cow<'_, str> {
         match self.shape.row() {
             Some(row) => Cow::Borrowed(row.etcd_prefix),
@@ -133,7 +132,7 @@ impl Resource {
         }
     }
 
-    /// The part of the server that is made from the stored objects.
+    /// The server state that is derived from its objects.
     pub(crate) fn configures(&self) -> Option<ServerPart> {
         self.shape.row()?.rules.configures()
     }
@@ -203,7 +202,7 @@ impl Resource {
         key
     }
 
-    /// Returns true if clients are shown the bytes that are stored, and nothing else.
+    /// Returns true if clients get exactly the stored bytes.
     pub(crate) fn is_shown_as_stored(&self) -> bool {
         self.is_storage_version() && !self.is_custom()
     }
@@ -214,9 +213,9 @@ impl Resource {
     }
 }
 
-/// Failures about an object, in the words of its resource.
+/// Failures for an object of the resource.
 impl Resource {
-    /// Checks that objects can be created: none of a definition that is being deleted.
+    /// Checks that objects can be created: not while the CustomResourceDefinition is being deleted.
     pub(crate) fn check_accepts_objects(&self) -> Result<(), Failure> {
         match &self.shape {
             Shape::Custom(custom) if custom.is_terminating() => {
@@ -241,12 +240,12 @@ impl Resource {
         error::no_name_found(self.group(), self.plural(), name)
     }
 
-    /// 409, with a reason of its own.
+    /// 409 with a custom reason.
     pub(crate) fn conflict(&self, name: &str, why: &str) -> Failure {
         error::conflict(self.group(), self.plural(), name, why)
     }
 
-    /// 409: the object was changed meanwhile.
+    /// 409: the object was changed concurrently.
     pub(crate) fn modified(&self, name: &str) -> Failure {
         error::modified(self.group(), self.plural(), name)
     }
@@ -271,7 +270,7 @@ pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// The resources that are served at one moment.
+/// The served resources at one point in time.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     /// In discovery order.
@@ -285,7 +284,7 @@ pub(crate) struct Snapshot {
     openapi: openapi::Cache,
 }
 
-/// Resources by one of their names, which few share: every request looks some up, and allocates nothing for it.
+/// Resources by one of their names, which few share: every request does lookups, which allocate nothing.
 type ByName = HashMap<String, Vec<Arc<Resource>>>;
 
 fn find_in<'s>(
@@ -296,7 +295,7 @@ fn find_in<'s>(
 ) -> Option<&'s Arc<Resource>> {
     let is_it =
         |resource: &&Arc<Resource>| resource.group() == group && resource.version == version;
-    // Of several, the last one counts.
+    // The last one is used.
     index.get(name)?.iter().rev().find(is_it)
 }
 
@@ -311,7 +310,7 @@ impl Snapshot {
             .filter(|resource| !resource.is_custom())
             .map(|resource| (resource.group().to_owned(), resource.version.clone()))
             .collect();
-        // No definition adds to a version of the API that is built in, let alone takes its place.
+        // A CustomResourceDefinition never adds to a built-in API version, or replaces it.
         //
         // UPSTREAM: kube-apiserver's group versions take precedence over apiextensions-apiserver's.
         let is_served = |resource: &Arc<Resource>| {
@@ -337,7 +336,7 @@ impl Snapshot {
             index
         };
         // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go registers every version
-        // of a definition, be it served or not.
+        // of a CustomResourceDefinition, served or not.
         let mut groups: HashMap<&(String, String), Vec<Equivalent>> = HashMap::new();
         let defined = hidden.values().filter(|it| it.is_custom() && !it.served);
         for resource in resources.iter().chain(defined) {
@@ -380,7 +379,7 @@ impl Snapshot {
         find_in(&self.by_plural, group, version, plural)
     }
 
-    /// A resource that objects are stored in and that is not served.
+    /// A storage version that is not served.
     pub(crate) fn hidden(
         &self,
         group: &str,
@@ -390,7 +389,7 @@ impl Snapshot {
         self.hidden.get(&key(group, version, plural))
     }
 
-    /// A resource in another of its versions, be it served or not.
+    /// A resource in another of its versions, served or not.
     pub(crate) fn defined(
         &self,
         group: &str,
@@ -403,13 +402,13 @@ impl Snapshot {
         (found.storage == resource.storage).then_some(found)
     }
 
-    /// The resources in the versions that their objects are stored in, be they served or not.
+    /// The resources in their storage versions, served or not.
     pub(crate) fn storage_versions(&self) -> impl Iterator<Item = &Arc<Resource>> {
         let all = self.resources.iter().chain(self.hidden.values());
         all.filter(|resource| resource.is_storage_version())
     }
 
-    /// The resource whose objects are kept in a space of keys, in the version they are kept in.
+    /// The resource whose objects have this group and plural in their keys, in the storage version.
     pub(crate) fn stored_in(&self, storage: &(String, String)) -> Option<&Arc<Resource>> {
         self.storage_versions()
             .find(|resource| resource.storage == *storage)
@@ -420,7 +419,7 @@ impl Snapshot {
         find_in(&self.by_kind, group, version, kind)
     }
 
-    /// The same, be it served or not.
+    /// The same, served or not.
     pub(crate) fn defined_kind(
         &self,
         group: &str,
@@ -434,8 +433,8 @@ impl Snapshot {
             .or_else(|| self.hidden.values().find(is_it))
     }
 
-    /// The versions of one and the same resource, this one included. Subresources that speak a kind
-    /// of their own, such as `scale`, speak it in all of them.
+    /// All versions of a resource, including this one. Subresources with a separate kind, such as `scale`, have it in
+    /// all of them.
     pub(crate) fn equivalents(
         &self,
         of: &GroupVersionResource,
@@ -468,7 +467,7 @@ impl Snapshot {
 /// The served resources: built-in ones, and those of CustomResourceDefinitions.
 pub(crate) struct Registry {
     builtin: Vec<Arc<Resource>>,
-    /// By the name of the definition.
+    /// By the name of the CustomResourceDefinition.
     custom: Mutex<std::collections::BTreeMap<String, Vec<Arc<Resource>>>>,
     snapshot: ArcSwap<Snapshot>,
     descriptions: Option<DescriptionText>,
@@ -476,7 +475,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// The built-in kinds of a version, with their discovery.
+    /// Creates the registry with the built-in kinds of a version.
     pub(crate) fn new(version: KubeVersion, descriptions: Option<DescriptionText>) -> Self {
         let served = resources().filter(|row| is_served(row, version));
         let builtin: Vec<Arc<Resource>> = served.filter_map(built_in).map(Arc::new).collect();
@@ -489,12 +488,12 @@ impl Registry {
         }
     }
 
-    /// The version of Kubernetes whose kinds are served.
+    /// The Kubernetes version whose kinds are served.
     pub(crate) fn version(&self) -> KubeVersion {
         self.version
     }
 
-    /// The resources that are served now.
+    /// The currently served resources.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }

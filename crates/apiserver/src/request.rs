@@ -1,5 +1,5 @@
-//! A request after authorization. Transport ends here: recipes, controllers and manifests at start
-//! know a request as this, never as headers, a query or bytes.
+//! A request after authorization. It is independent of the transport: recipes, controllers and startup manifests never
+//! see headers, a query or bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::authz::Authorized;
 use crate::http::request_info::{Target, Verb};
 use crate::registry::Resource;
 
-/// A request whose target was authorized.
+/// A request with an authorized target.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) resource: Arc<Resource>,
     pub(crate) authorized: Authorized,
-    /// None for requests without an end, such as a watch.
+    /// `None` for long-running requests, such as a watch.
     pub(crate) deadline: Option<Instant>,
     pub(crate) notes: Notes,
 }
@@ -97,7 +97,7 @@ impl Request {
         &self.target().subresource
     }
 
-    /// The namespace that objects of the request have in their metadata.
+    /// The namespace that objects of the request must have.
     pub(crate) fn object_namespace(&self) -> &str {
         if self.resource.names.namespaced {
             self.namespace()
@@ -135,22 +135,22 @@ impl Notes {
         self.lock().warnings.add(text);
     }
 
-    /// Keeps the empty lists and maps in the request or from admission, which only validation rules see.
+    /// Records the empty lists and maps in the request or from admission, which only validation uses.
     pub(crate) fn sent_with(&self, empties: Empties) {
         self.lock().empties = empties;
     }
 
-    /// Puts empty lists and maps back for the rules of the kind.
+    /// Restores empty lists and maps for validation.
     pub(crate) fn restore_empties(&self, object: &mut Value) {
         self.lock().empties.restore(object);
     }
 
-    /// True if the object was sent with an empty list of managed fields.
+    /// Returns true if the object was sent with an empty list of managed fields.
     pub(crate) fn resets_managed_fields(&self) -> bool {
         self.lock().empties.resets_managed_fields()
     }
 
-    /// True if labels that the server adds to the template of the object are labels of the object, too.
+    /// Returns true if labels that the server adds to the object's template are also labels of the object.
     pub(crate) fn shares_labels(&self) -> bool {
         self.lock().empties.shares_labels()
     }
@@ -163,7 +163,7 @@ impl Notes {
         self.lock().annotations.push(annotations);
     }
 
-    /// Adds the warnings and annotations of a run of admission.
+    /// Adds the warnings and annotations of an admission run.
     pub(crate) fn add(&self, admission: &Admission) {
         let mut recorded = self.lock();
         for text in admission.warnings().texts() {

@@ -1,4 +1,4 @@
-//! Stage 9: the response in the form the client accepts.
+//! Stage 9: the response in the negotiated format.
 
 mod stored_list;
 
@@ -22,7 +22,7 @@ use crate::registry::{Resource, split_api_version};
 use crate::request::Recorded;
 pub(crate) use stored_list::{StoredList, list_head, render_partial};
 
-/// The answer to a request, before it is encoded.
+/// The response to a request, before encoding.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -31,14 +31,14 @@ pub(crate) struct Reply {
 
 #[derive(Debug)]
 enum Payload {
-    /// JSON that is written already.
+    /// Encoded JSON.
     Text(String),
-    /// The same, of a list.
+    /// An encoded JSON list.
     List(String),
-    /// A list of stored objects, as they are stored.
+    /// A list of stored objects, not yet encoded.
     Stored(StoredList),
     Object(Value),
-    /// No JSON at all.
+    /// Plain text.
     Plain(String),
 }
 
@@ -78,13 +78,13 @@ impl Reply {
         }
     }
 
-    /// The same with the code of something that was made.
+    /// The same with the code 201.
     pub(crate) fn created(mut self) -> Self {
         self.code = 201;
         self
     }
 
-    /// The answer as a tree.
+    /// The response as a tree.
     pub(crate) fn into_object(self) -> Outcome<Value> {
         match self.payload {
             Payload::Object(object) => Ok(object),
@@ -94,17 +94,17 @@ impl Reply {
         }
     }
 
-    /// The answer as JSON.
+    /// The response as JSON.
     pub(crate) fn json(&self) -> String {
         match &self.payload {
             Payload::Text(text) | Payload::List(text) | Payload::Plain(text) => text.clone(),
-            // One that cannot be shown is not told of.
+            // A list that cannot be encoded is omitted.
             Payload::Stored(list) => list.text().unwrap_or_default(),
             Payload::Object(object) => object_text(object),
         }
     }
 
-    /// The answer as a table, if it is an object of a resource or a list of them.
+    /// The response as a table, if it is an object or list of a resource.
     pub(crate) fn into_table(mut self, resource: &Resource, tables: Tables) -> Outcome<Self> {
         let (object, is_list) = match self.payload {
             Payload::Object(object) => (object, false),
@@ -149,7 +149,7 @@ impl Reply {
                 }
                 list.text()?
             }
-            // The table was built before; everything else has no rows.
+            // Tables have been built before; everything else has no rows.
             (Payload::Text(text) | Payload::List(text), View::Object | View::Table(_)) => text,
             (Payload::Object(object), View::Object | View::Table(_)) => object_text(&object),
             (Payload::Object(object), View::Metadata(version)) => {
@@ -167,10 +167,10 @@ impl Reply {
     }
 }
 
-/// The size from which a list is written while it is sent.
+/// The size from which a list is streamed.
 const STREAMED: usize = 256 << 10;
 
-/// The tables of one client.
+/// The table options of one client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tables {
     version: &'static str,
@@ -192,7 +192,7 @@ impl Tables {
         }))
     }
 
-    /// The same for the events of a watch after the first, which do not name the columns again.
+    /// The same for further events of a watch, which omit the column definitions.
     pub(crate) fn without_headers(self) -> Self {
         Self {
             headers: Headers::Omitted,
@@ -231,13 +231,13 @@ impl Tables {
     }
 }
 
-/// Parses an answer that is to be shown in another form. Stored bytes are not parsed before.
+/// Parses an encoded response to convert it. Stored bytes are not parsed before.
 fn parse(text: &str) -> Outcome<Value> {
     let parsed = encoding::tree(text.as_bytes());
     parsed.ok_or_else(|| internal("the stored object is not valid JSON"))
 }
 
-/// The metadata of an object, as an object of its own.
+/// The metadata of an object as a PartialObjectMetadata.
 pub(crate) fn partial(object: &Value, version: &str) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
@@ -246,7 +246,7 @@ pub(crate) fn partial(object: &Value, version: &str) -> Value {
     })
 }
 
-/// The metadata of a list as that of another one: only lists of custom resources say that there is no more.
+/// The metadata of a list for its table: only lists of custom resources have an empty continue token.
 fn list_metadata(list: &Value) -> Value {
     let mut metadata = list.get("metadata").cloned().unwrap_or_default();
     if let Some(members) = metadata.as_object_mut()
@@ -264,7 +264,7 @@ fn partial_list(list: &Value, version: &str) -> Value {
         .into_iter()
         .flatten();
     let items: Vec<Value> = items.map(|item| partial(item, version)).collect();
-    // None are no list, as those of built-in kinds.
+    // An empty list is null, as for built-in kinds.
     json!({
         "kind": "PartialObjectMetadataList",
         "apiVersion": format!("meta.k8s.io/{version}"),
@@ -276,8 +276,8 @@ fn partial_list(list: &Value, version: &str) -> Value {
     })
 }
 
-/// The text of an object. Built-in kinds begin with their type as Go's structs do; custom resources are
-/// maps to Go, whose members are sorted.
+/// The JSON of an object. Built-in kinds start with their type like Go's structs; custom resources are Go maps, whose
+/// keys are sorted.
 pub(crate) fn object_text(object: &Value) -> String {
     let told = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (told("apiVersion"), told("kind"));
@@ -303,7 +303,7 @@ pub(crate) fn object_text(object: &Value) -> String {
     String::from_utf8(text).unwrap_or_else(|_| json::value_to_string(object))
 }
 
-/// The protobuf of an answer that is JSON already.
+/// Encodes a JSON response in protobuf.
 fn to_protobuf(text: &str) -> Outcome<Vec<u8>> {
     protobuf::encode(&parse(text)?).map_err(|error| internal(&error.to_string()))
 }
@@ -321,13 +321,13 @@ fn encoded(code: u16, text: String, encoding: Encoding) -> Outcome<Response> {
     Ok(with_type(code, text, media_type))
 }
 
-/// JSON that was just written, which can be parsed.
+/// Wraps encoded JSON, which is valid.
 pub(crate) fn written(code: u16, text: String, encoding: Encoding) -> Response {
     encoded(code, text, encoding)
         .unwrap_or_else(|failure| plain_text(500, failure.0.message.clone()))
 }
 
-/// An answer of any type.
+/// A response with any media type.
 pub(crate) fn with_type(code: u16, body: impl Into<Bytes>, media_type: &'static str) -> Response {
     headed(code, Body::whole(body), media_type)
 }
@@ -342,7 +342,7 @@ fn headed(code: u16, body: Body, media_type: &'static str) -> Response {
     response
 }
 
-/// JSON outside the resources.
+/// JSON for non-resource paths.
 pub(crate) fn document(value: &Value, pretty: bool) -> Response {
     written(200, object_text(value), Encoding::Json { pretty })
 }
@@ -374,7 +374,7 @@ pub(crate) fn too_many_requests(retry_after_seconds: u32) -> Response {
     response
 }
 
-/// A failure of authorization, which no browser is to take for a page.
+/// A rejected authorization, as plain text that browsers do not interpret.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/errors.go (Forbidden)
 pub(crate) fn refused(failure: &Failure, encoding: Encoding) -> Response {
@@ -387,7 +387,7 @@ pub(crate) fn refused(failure: &Failure, encoding: Encoding) -> Response {
     response
 }
 
-/// A failure.
+/// An error response.
 pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
     let status = &failure.0;
     let code = u16::try_from(status.code).unwrap_or(500);
@@ -404,7 +404,7 @@ pub(crate) fn failed(failure: &Failure, encoding: Encoding) -> Response {
     response
 }
 
-/// Leaves the headers of an answer, with the length its body would have: the answer to HEAD.
+/// Removes the body of a response but keeps its length, for HEAD.
 pub(crate) fn drop_body(response: &mut Response) {
     let length = response.body().size_hint().exact();
     if let Some(length) = length {

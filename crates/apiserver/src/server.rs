@@ -1,4 +1,4 @@
-//! The life of a server, from start to stop.
+//! The lifecycle of a server.
 
 mod access;
 mod start;

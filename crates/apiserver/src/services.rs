@@ -1,5 +1,4 @@
-//! The services that webhook calls are resolved with, and the endpoints behind them. Writes to Services
-//! and EndpointSlices change them before they return.
+//! The Services and endpoints for webhook calls. Writes of Services and EndpointSlices update them before they return.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,7 +20,7 @@ struct Known {
     services: HashMap<(String, String), Stored>,
     /// The EndpointSlices of a Service by name: the order of endpoints is independent of the order of writes.
     slices: HashMap<(String, String), BTreeMap<String, Slice>>,
-    /// The service of a slice, by the namespace and the name of the slice.
+    /// The Service of a slice, by the slice's namespace and name.
     service_of: HashMap<(String, String), String>,
 }
 
@@ -30,7 +29,7 @@ struct Stored {
     cluster_ip: String,
     external_name: Option<String>,
     is_cluster_ip: bool,
-    /// Names and numbers.
+    /// Port names and numbers.
     ports: Vec<(String, i32)>,
 }
 
@@ -40,16 +39,16 @@ pub(crate) enum Readiness {
     NoService,
     NoPort,
     NoSlices,
-    /// None of the slices has an endpoint that is ready, for the port of this name.
+    /// None of the slices has a ready endpoint for the port of this name.
     NoEndpoints(String),
     Ready,
 }
 
-/// The endpoints of a slice that are ready.
+/// The ready endpoints of a slice.
 #[derive(Debug)]
 struct Slice {
     six: bool,
-    /// Names of ports of the service, and numbers at the endpoints.
+    /// Port names of the Service, and port numbers of the endpoints.
     ports: Vec<(String, u16)>,
     addresses: Vec<String>,
 }
@@ -65,7 +64,7 @@ fn list<'v>(object: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value>
 }
 
 impl Slice {
-    /// Reads a slice. Names that DNS would have to resolve are no endpoints, as for kube-proxy.
+    /// Parses a slice. Names that require DNS are not endpoints, as for kube-proxy.
     fn read(object: &Value) -> Option<Self> {
         let six = match object.get("addressType")?.as_str()? {
             "IPv4" => false,
@@ -76,7 +75,7 @@ impl Slice {
             let number = u16::try_from(port.get("port")?.as_i64()?).ok()?;
             Some((text(port, "/name"), number))
         });
-        // UPSTREAM: discovery/v1 types.go: a condition that is not known counts as ready.
+        // UPSTREAM: discovery/v1 types.go: an unknown condition counts as ready.
         let ready = list(object, "/endpoints").filter(|endpoint| {
             endpoint
                 .pointer("/conditions/ready")
@@ -161,7 +160,7 @@ impl ServiceCache {
         let Some(service) = known.services.get(&key) else {
             return Readiness::NoService;
         };
-        // Addresses of other types cannot be resolved here.
+        // Addresses of other types are not resolved here.
         if !service.is_cluster_ip {
             return Readiness::Ready;
         }
@@ -205,7 +204,7 @@ impl Services for ServiceCache {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let key = key(namespace, name);
         let service = known.services.get(&key)?;
-        // The family of the ClusterIP is the first.
+        // The family of the ClusterIP is the primary one.
         let primary = service.cluster_ip.contains(':');
         let slices = || {
             known

@@ -1,4 +1,4 @@
-//! Tasks that live as long as the server.
+//! Tasks with the lifetime of the server.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Tasks that end when the server closes.
+    /// Creates it; tasks end when the server closes.
     pub(crate) fn new(phase: watch::Receiver<Phase>) -> Self {
         Self {
             phase,
@@ -31,7 +31,7 @@ impl Tasks {
         tokio::spawn(self.until_stopped(task));
     }
 
-    /// A task that ends when the server is about to stop, and serves on still.
+    /// A task that ends when the server starts draining, while it still serves.
     pub(crate) fn until_draining(
         &self,
         task: impl Future<Output = ()> + Send + 'static,
@@ -45,12 +45,12 @@ impl Tasks {
         })
     }
 
-    /// Returns true if the server is about to stop.
+    /// Returns true if the server is draining.
     pub(crate) fn is_draining(&self) -> bool {
         *self.phase.borrow() != Phase::Serving
     }
 
-    /// A task that ends when the server stops, wherever it is run.
+    /// A future that ends when the server stops, wherever it is polled.
     pub(crate) fn until_stopped(
         &self,
         task: impl Future<Output = ()> + Send + 'static,
@@ -64,12 +64,12 @@ impl Tasks {
         })
     }
 
-    /// Runs a task to its end, which the server waits for when it stops.
+    /// Runs a task to completion; shutdown waits for it.
     pub(crate) fn spawn_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(task);
     }
 
-    /// A future that the server waits for when it stops, wherever it is run.
+    /// A future that shutdown waits for, wherever it is polled.
     pub(crate) fn track<T>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -98,7 +98,7 @@ impl Tasks {
 #[derive(Debug)]
 pub(crate) struct ToEnd<F: Future<Output: Send> + Unpin + Send + 'static>(Option<F>);
 
-/// The future panicked, which is the end of it and of nothing else.
+/// The future panicked; other tasks are not affected.
 #[derive(Debug, thiserror::Error)]
 #[error("a task panicked")]
 pub(crate) struct Panicked;
@@ -116,7 +116,7 @@ impl<F: Future<Output: Send> + Unpin + Send + 'static> Future for ToEnd<F> {
         let Some(future) = &mut self.0 else {
             return Poll::Ready(Err(Panicked));
         };
-        // What it shares with others is behind locks that recover.
+        // Its shared state is behind locks that recover from poisoning.
         let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(future).poll(context)));
         let ended = match polled {
             Ok(Poll::Pending) => return Poll::Pending,

@@ -1,4 +1,4 @@
-//! A server for tests: in process, on a free port, in memory. Many can run at once.
+//! A server for tests: in process, on a free port, in memory. Many can run concurrently.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,12 +12,12 @@ use crate::config::Settings;
 use crate::encoding::store_options;
 use crate::server::{Running, StartError};
 
-/// A server that lives as long as the test. Dropping it stops it at once and removes its folder;
-/// [`stop`](Self::stop) lets requests end first.
+/// A server with the lifetime of a test. Dropping it stops it immediately and removes its directory;
+/// [`stop`](Self::stop) drains requests.
 #[derive(Debug)]
 pub struct TestServer {
     running: Running,
-    /// Readable by this user only, with a name that cannot be guessed: it holds an admin key.
+    /// Private and with an unpredictable name: it contains an admin key.
     folder: TempDir,
 }
 
@@ -26,7 +26,7 @@ impl TestServer {
     ///
     /// # Errors
     ///
-    /// It cannot start.
+    /// Fails if the server cannot start.
     pub async fn start() -> Result<Self, StartError> {
         Self::start_with(Settings::default()).await
     }
@@ -35,7 +35,7 @@ impl TestServer {
     ///
     /// # Errors
     ///
-    /// It cannot start.
+    /// Fails if the server cannot start.
     pub async fn start_with(settings: Settings) -> Result<Self, StartError> {
         let settings = Settings {
             secure_port: 0,
@@ -66,13 +66,13 @@ impl TestServer {
         self.folder.path().join("kubeconfig")
     }
 
-    /// A folder for files of the test, removed with the server.
+    /// A directory for files of the test, removed with the server.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Lets requests end, and stops.
+    /// Drains requests, and stops.
     pub async fn stop(self) {
         self.running.stop().await;
     }

@@ -1,4 +1,4 @@
-//! The version of the API that is served.
+//! The served version of the API.
 
 use lockgate_api::kube_version::KubeVersion;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// The default Kubernetes version.
 pub const KUBERNETES_VERSION: &str = KubeVersion::REFERENCE.release();
 
-/// The reference version as `kubectl version` shows it.
+/// The reference version as `kubectl version` prints it.
 pub(crate) const GIT_VERSION: &str = concat!("v1.36.4+lockgate-", env!("CARGO_PKG_VERSION"));
 
 /// The document at `/version`.
@@ -29,7 +29,7 @@ pub(crate) fn document(version: KubeVersion) -> Value {
     })
 }
 
-/// The operating system and architecture by the names that Go has for them, which clients expect.
+/// The operating system and architecture in Go's notation, as clients expect.
 fn platform() -> String {
     let system = match std::env::consts::OS {
         "macos" => "darwin",

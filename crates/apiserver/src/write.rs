@@ -1,4 +1,4 @@
-//! Writing: one short recipe per verb. `stages` is the order that all of them share.
+//! Write recipes, one per verb. `stages` has the order common to all.
 
 pub(crate) mod admission;
 pub(crate) mod bind;
@@ -35,7 +35,7 @@ use crate::write::admission::Admitter;
 
 pub(crate) use stages::{Persisted, Recipe, run};
 
-/// The parts of the server that recipes may touch.
+/// The parts of the server that recipes use.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     pub(crate) storage: Storage,
@@ -43,7 +43,7 @@ pub(crate) struct Writer {
     pub(crate) registry: Arc<Registry>,
     /// Authorized again if an update creates a missing object.
     pub(crate) authorizer: Arc<dyn Authorizer>,
-    /// The rights of users, beyond which they cannot grant any.
+    /// The permissions of users, for escalation checks.
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) namespaces: Arc<NamespaceCache>,
@@ -51,7 +51,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// The namespace has the label that grants admin access to devices.
+    /// Returns true if the namespace has the label for admin access to devices.
     fn grants_admin_access(&self, namespace: &str) -> bool {
         let namespace = self.namespaces.cached(namespace);
         namespace.is_some_and(|namespace| {
@@ -60,7 +60,7 @@ impl Writer {
         })
     }
 
-    /// Refuses roles and bindings that grant more than their author has.
+    /// Rejects roles and bindings that grant more permissions than their author has.
     fn confirm_no_escalation(
         &self,
         request: &Request,
@@ -76,7 +76,7 @@ impl Writer {
         guard.check(object, old)
     }
 
-    /// The parts that decide whether a user may read parameters of policies.
+    /// What is needed to check if a user may read policy parameters.
     fn access(&self) -> Access<'_> {
         Access {
             registry: &self.registry,

@@ -1,6 +1,6 @@
 //! Compiling and evaluating the ten expressions of `conformance/vectors/cel/exprs.json`.
 
-#![allow(missing_docs, reason = "the macro makes a function of its own")]
+#![allow(missing_docs, reason = "the macro generates a public function")]
 
 use std::hint::black_box;
 
@@ -41,7 +41,7 @@ fn conditions(criterion: &mut Criterion) {
         });
     }
     group.finish();
-    // As the server does it: the variables are there, and what is known of the request with them.
+    // As in the server: prepared variables, with the precomputed fields of the request.
     let request = RequestVariable::new(Request::from_json(&request));
     let variables = Variables::of(&request).object(Some(&pod));
     let mut group = criterion.benchmark_group("evaluate prepared");

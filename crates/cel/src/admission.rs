@@ -1,5 +1,5 @@
-//! Match conditions: their environment, their inputs, and what a list of them decides.
-//! [`Composition`] has the named expressions of policies.
+//! Match conditions: environment, variables and evaluation. [`Composition`] adds the variables of
+//! admission policies.
 //!
 //! ```
 //! use lockgate_cel::admission::{FailurePolicy, MatchConditions, Outcome, Request, Variables};
@@ -34,7 +34,7 @@ use crate::eval::Program;
 use crate::program::{self, CompileError};
 use crate::types::Type;
 
-/// The type of `variables`, whose fields are the named expressions.
+/// The type of `variables`; its fields are the variables of the policy.
 const VARIABLES: &str = "kubernetes.variables";
 
 /// The variables and types of match conditions.
@@ -57,7 +57,7 @@ static MATCH_CONDITIONS: LazyLock<Environment> = LazyLock::new(|| {
         .known_fields(&request::KNOWN_FIELDS)
 });
 
-/// The environment match conditions are checked in.
+/// The environment of match conditions.
 #[must_use]
 pub fn match_condition_environment() -> &'static Environment {
     &MATCH_CONDITIONS
@@ -150,9 +150,9 @@ fn namespace_types(env: Environment) -> Environment {
         )
 }
 
-/// The environment of admission policies, which also have parameters and named expressions.
+/// The environment of admission policies, with parameters and the variables of the policy.
 ///
-/// `variables` are the policy's named expressions with the types of their results, in order.
+/// `variables` are the policy's variables with their result types, in order.
 #[must_use]
 pub fn policy_environment<'v>(
     has_params: bool,
@@ -169,28 +169,28 @@ pub fn policy_environment<'v>(
     }
 }
 
-/// The program of an expression of any type, or why Kubernetes refuses it.
+/// Compiles an expression with any result type; the error is kube-apiserver's.
 pub fn compile_expression(expression: &str) -> Result<Program, CompileError> {
     program::compile(expression, match_condition_environment(), None)
 }
 
-/// The program of a match condition, or why Kubernetes refuses it.
+/// Compiles a match condition; the error is kube-apiserver's.
 pub fn compile_condition(expression: &str) -> Result<Program, CompileError> {
     program::compile(expression, match_condition_environment(), Some(&Type::Bool))
 }
 
-/// Checks an expression as a match condition.
+/// Validates a match condition.
 ///
-/// The text is the detail of the field error.
+/// The error text is the detail of the field error.
 pub fn check_condition(expression: &str) -> Result<(), CompileError> {
     compile_condition(expression).map(drop)
 }
 
-/// Checks an expression as a match condition that may use these libraries alone.
+/// Validates a match condition against the given libraries only.
 ///
 /// # Errors
 ///
-/// The text is the detail of the field error.
+/// The error text is the detail of the field error.
 pub fn check_condition_with(expression: &str, libraries: Libraries) -> Result<(), CompileError> {
     let environment = match_condition_environment()
         .clone()

@@ -1,4 +1,4 @@
-//! Type checking: from a parsed tree to one whose names and calls are resolved.
+//! Type checking: resolves the names and calls of a parsed tree.
 
 mod checker;
 mod declarations;

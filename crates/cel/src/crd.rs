@@ -1,4 +1,5 @@
-//! Validation rules of custom resources: what `self` and `oldSelf` are, by their schema.
+//! Validation rules of custom resources: schema types of `self` and `oldSelf`, compilation, cost
+//! and evaluation.
 //!
 //! ```
 //! use lockgate_cel::crd::{Inputs, OldSelf, compile_rule, rule_too_costly};

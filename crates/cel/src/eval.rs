@@ -1,8 +1,8 @@
 //! Planning and evaluation.
 //!
-//! `plan` turns a checked tree into a flat [`Program`]; `machine` walks it
-//! over borrowed inputs and charges every step as Kubernetes does. `direct`
-//! does the same for what most conditions are made of, or leaves it to `machine`.
+//! `plan` compiles a checked tree into a flat [`Program`]; `machine` interprets it on borrowed
+//! inputs and charges every step as Kubernetes does. `direct` is a fast path for the most common
+//! conditions, and falls back to `machine`.
 
 mod attribute;
 mod convert;
@@ -29,7 +29,7 @@ pub use record::{MAX_RECORDED, Recorded, RecordedExpression, RecordedOutcome, Re
 
 use crate::value::Error;
 
-/// A value as `string()` converts it.
+/// Converts a value as `string()` does.
 pub(crate) fn string_of(value: &crate::value::Value<'_>) -> Result<String, Error> {
     convert::to_string(value).map(|text| text.as_str().unwrap_or_default().to_owned())
 }

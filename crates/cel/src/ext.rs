@@ -1,7 +1,7 @@
-//! The values of Kubernetes' CEL libraries, one module per library.
+//! The types of Kubernetes' CEL libraries, one module per library.
 //!
-//! These are plain Rust types and functions with upstream's answers and error texts. They know
-//! nothing of expressions; the evaluator binds them to their CEL names.
+//! These are plain Rust types and functions with upstream's results and error texts. They do not
+//! depend on expressions; the evaluator binds them to their CEL names.
 
 pub mod authorizer;
 pub mod cidr;

@@ -1,8 +1,7 @@
-//! The Common Expression Language as Kubernetes runs it.
+//! The Common Expression Language, as in Kubernetes.
 //!
-//! Expressions are parsed, checked and evaluated with the verdicts, values,
-//! error texts and costs of kube-apiserver v1.36, on borrowed JSON and, for
-//! common conditions, without allocating.
+//! Expressions are parsed, checked and evaluated with the results, error texts and costs of
+//! kube-apiserver v1.36, on borrowed JSON and, for common conditions, without allocating.
 //!
 //! ```
 //! use lockgate_cel::{Environment, Limits, Type, Value, compile, evaluate};
@@ -21,23 +20,22 @@
 //!
 //! | module | is responsible for |
 //! |---|---|
-//! | [`admission`] | match conditions: environment, request, what a list of them decides; policies |
-//! | [`crd`] | validation rules of custom resources: schemas as types and sizes |
-//! | [`program`] | text to program, programs shared by text |
-//! | [`syntax`] | text to tree: lexer, parser, macros, syntax errors |
-//! | [`check`] | types, overloads, validators |
+//! | [`admission`] | match conditions: environment, request, evaluation; policies |
+//! | [`crd`] | validation rules of custom resources: schema types and size bounds |
+//! | [`program`] | compilation, program cache |
+//! | [`syntax`] | lexer, parser, macros, syntax errors |
+//! | [`check`] | type checking, overloads, validators |
 //! | [`eval`] | planning, evaluation, cost |
-//! | [`value`] | values at run time, their equality and order, JSON with and without a schema, errors |
+//! | [`value`] | runtime values, equality and ordering, JSON with and without a schema, errors |
 //! | [`schema`] | structural schemas, as far as expressions depend on them |
-//! | [`ext`] | the values of Kubernetes' libraries |
-//! | [`source`] | positions, and how issues are printed |
-//! | [`strings`] | what Go means by strings |
+//! | [`ext`] | the types of Kubernetes' libraries |
+//! | [`source`] | positions, and printing of issues |
+//! | [`strings`] | the string functions of cel-go |
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! Texts and inputs are taken to be hostile: no panic, no unsafe code, bounded
-//! recursion, nothing built before it is paid for. A program is immutable and
-//! can be shared between threads.
+//! Expressions and inputs are untrusted: no panics, no unsafe code, bounded recursion, and allocations
+//! are charged first. A program is immutable and can be shared between threads.
 
 #![deny(
     clippy::indexing_slicing,

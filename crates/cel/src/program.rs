@@ -1,4 +1,4 @@
-//! From text to a program, and programs shared by text.
+//! Compilation, and the program cache.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,31 +10,31 @@ use crate::source::{Issue, render};
 use crate::syntax;
 use crate::types::Type;
 
-/// An expression that does not become a program.
+/// An expression that does not compile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompileError {
-    /// The text is no expression, or not of this environment.
+    /// The expression has syntax or type errors.
     Issues {
-        /// The issues, each with its place.
+        /// The issues, with their positions.
         issues: Vec<Issue>,
-        /// All of it as Kubernetes prints it.
+        /// The complete error text as Kubernetes prints it.
         rendered: String,
     },
-    /// The result is of none of the types asked for.
+    /// The result is of none of the expected types.
     TypeOneOf {
-        /// The types asked for.
+        /// The expected types.
         expected: Vec<String>,
         /// The type of the result.
         found: String,
     },
-    /// The result is of another type than asked for.
+    /// The result is not of the expected type.
     Type {
-        /// The type asked for.
+        /// The expected type.
         expected: String,
         /// The type of the result.
         found: String,
     },
-    /// A constant part of the expression can never work.
+    /// A constant subexpression always fails.
     Program(PlanError),
 }
 
@@ -71,7 +71,7 @@ pub fn compile(
     compile_one_of(expression, env, expected.map_or(&[], std::slice::from_ref))
 }
 
-/// The same for a result that must be of exactly one of some types; of any type without any.
+/// Like [`compile`], for a result of exactly one of several types; an empty list allows any type.
 ///
 /// # Errors
 ///
@@ -99,9 +99,9 @@ pub fn compile_one_of(
     eval::plan(&checked, env).map_err(CompileError::Program)
 }
 
-/// The least and the most an expression can cost, before it runs.
+/// The minimum and maximum cost of an expression, without evaluating it.
 ///
-/// `sizes` knows how large the inputs can be.
+/// `sizes` provides the sizes of inputs.
 ///
 /// # Errors
 ///
@@ -114,7 +114,7 @@ pub fn estimate_cost(
     Ok(check::estimate(&checked(expression, env)?, sizes))
 }
 
-/// The type of an expression's result. No program is made.
+/// The result type of an expression, without planning it.
 ///
 /// # Errors
 ///
@@ -132,19 +132,20 @@ fn checked<'e>(expression: &'e str, env: &Environment) -> Result<Checked<'e>, Co
     check::check(ast, env).map_err(failed)
 }
 
-/// Programs by text: identical expressions share one.
+/// A program cache: equal expressions share one program.
 ///
-/// A program lives as long as somebody uses it; the cache only remembers it.
+/// The cache holds weak references; a program is dropped with its last user.
 #[derive(Debug, Default)]
 pub struct ProgramCache {
     programs: Mutex<HashMap<String, Weak<Program>>>,
 }
 
-/// Forgotten programs are swept out when there are this many entries, and then at twice that.
+/// The number of entries at which dropped programs are first removed, and again at each power of
+/// two above it.
 const SWEEP_AT: usize = 256;
 
 impl ProgramCache {
-    /// The program of an expression, from the cache or from `compile`.
+    /// Returns the cached program of an expression, or compiles it.
     ///
     /// # Errors
     ///
@@ -160,7 +161,7 @@ impl ProgramCache {
         }
         let program = Arc::new(compile(expression)?);
         let mut programs = lock();
-        // Somebody else may have been as quick: then there is one all the same.
+        // Another thread may have compiled it meanwhile: use that program.
         if let Some(program) = programs.get(expression).and_then(Weak::upgrade) {
             return Ok(program);
         }

@@ -9,55 +9,55 @@ use serde_json::{Map as Object, Value as Json};
 
 use crate::syntax::identifier::escape;
 
-/// Most levels a schema may have.
+/// The maximum depth of a schema.
 ///
-/// Upstream has no such limit; schemas are walked level by level, and ours come from anywhere.
+/// Upstream has no limit; schemas are walked recursively, and ours are untrusted.
 pub const MAX_SCHEMA_DEPTH: usize = 256;
 
-/// The type of a value by its schema.
+/// The type of a value in a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
-    /// Nothing, or nothing anybody knows.
+    /// No type, or an unknown one.
     #[default]
     Untyped,
-    /// An object with properties or entries.
+    /// An object with properties or additional properties.
     Object,
     /// A list.
     Array,
-    /// Text, possibly in a [`Format`].
+    /// A string, possibly with a [`Format`].
     String,
     /// A floating point number.
     Number,
-    /// A whole number.
+    /// An integer.
     Integer,
-    /// `true` or `false`.
+    /// A boolean.
     Boolean,
 }
 
-/// The formats of text that rules see as something else.
+/// The string formats with their own CEL types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Bytes in base64.
     Byte,
-    /// A day.
+    /// A date.
     Date,
-    /// A point in time.
+    /// A timestamp.
     DateTime,
-    /// A span of time.
+    /// A duration.
     Duration,
 }
 
-/// The way lists are compared and added.
+/// How lists are compared and concatenated.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ListType {
-    /// As they are.
+    /// As plain lists.
     #[default]
     Atomic,
     /// As sets of their elements.
     Set,
-    /// As maps from these keys, spelled as identifiers, to their elements.
+    /// As maps of their elements by these keys, which are escaped identifiers.
     Map(Vec<String>),
-    /// In a way nobody knows.
+    /// An unknown list type.
     Unknown(String),
 }
 
@@ -66,14 +66,14 @@ pub enum ListType {
 pub struct Schema {
     pub(crate) kind: Kind,
     pub(crate) format: Option<Format>,
-    /// Absent when there are none: an object without properties is another thing.
+    /// `None` without properties, which differs from an empty map.
     pub(crate) properties: Option<BTreeMap<String, Self>>,
     pub(crate) additional_properties: Option<Box<Self>>,
     pub(crate) items: Option<Box<Self>>,
     pub(crate) required: BTreeSet<String>,
     pub(crate) nullable: bool,
     pub(crate) has_default: bool,
-    /// The bytes of the longest text among the values allowed, if those are listed.
+    /// The length in bytes of the longest string in an enum, if there is one.
     pub(crate) longest_value: Option<u64>,
     pub(crate) max_length: Option<u64>,
     pub(crate) max_items: Option<u64>,
@@ -83,12 +83,12 @@ pub struct Schema {
     pub(crate) list_type: ListType,
 }
 
-/// A document that is no schema.
+/// An invalid schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaError {
     /// A keyword has a value of the wrong type.
     Keyword(&'static str),
-    /// There are more than [`MAX_SCHEMA_DEPTH`] levels.
+    /// The schema is deeper than [`MAX_SCHEMA_DEPTH`].
     TooDeep,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for SchemaError {
 impl std::error::Error for SchemaError {}
 
 impl Schema {
-    /// Reads an OpenAPI v3 schema.
+    /// Parses an OpenAPI v3 schema.
     ///
     /// ```
     /// use lockgate_cel::schema::Schema;
@@ -114,16 +114,15 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// [`SchemaError`]. Whether the schema is structural is not looked at.
+    /// [`SchemaError`]. Does not validate that the schema is structural.
     pub fn from_json(schema: &Json) -> Result<Self, SchemaError> {
         Self::read(schema, 0)
     }
 
-    /// The schema as it holds at the root of a custom resource.
+    /// Converts the schema to that of a custom resource's root.
     ///
-    /// There, `apiVersion`, `kind`, `metadata.name` and `metadata.generateName` are declared even
-    /// if the schema leaves them out. Embedded resources have been treated so when the schema was
-    /// read.
+    /// This declares `apiVersion`, `kind`, `metadata.name` and `metadata.generateName` even if the schema
+    /// does not. Embedded resources are converted when the schema is parsed.
     #[must_use]
     pub fn into_resource_root(mut self) -> Self {
         if self.has_type_and_object_meta() {
@@ -213,7 +212,7 @@ impl Schema {
 struct Keywords<'j>(&'j Object<String, Json>);
 
 impl<'j> Keywords<'j> {
-    /// The value of a keyword; null is none.
+    /// The value of a keyword; null counts as missing.
     fn get(&self, keyword: &str) -> Option<&'j Json> {
         self.0.get(keyword).filter(|value| !value.is_null())
     }
@@ -252,7 +251,7 @@ impl<'j> Keywords<'j> {
         Ok(texts.unwrap_or_default())
     }
 
-    /// A limit; one below zero is zero.
+    /// A limit; negative ones are zero.
     fn limit(&self, keyword: &'static str) -> Result<Option<u64>, SchemaError> {
         self.as_type(keyword, |value| {
             value.as_i64().map(|limit| limit.max(0).unsigned_abs())

@@ -1,51 +1,52 @@
-//! Source text, positions in it, and how a list of issues is printed.
+//! Source text, positions, and the printing of issues.
 //!
-//! Everything inside the crate counts in bytes. Kubernetes shows lines and
-//! code points, so the conversion happens here, when an issue is printed.
+//! Offsets inside the crate are in bytes. Kubernetes shows lines and code points, so issues are
+//! converted when they are printed.
 
 use std::fmt::Write as _;
 
-/// A part of a text, in bytes.
+/// A byte range of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// The first byte.
+    /// The start, inclusive.
     pub start: u32,
-    /// The byte after the last.
+    /// The end, exclusive.
     pub end: u32,
 }
 
 impl Span {
-    /// Returns true for a span without bytes.
+    /// Returns true for an empty span.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.start >= self.end
     }
 
-    /// The part of `source` it is, if it is one.
+    /// The spanned part of `source`, if the span is valid.
     #[must_use]
     pub fn of(self, source: &str) -> Option<&str> {
         source.get(self.start as usize..self.end as usize)
     }
 }
 
-/// Most issues that are printed; the rest is only counted.
+/// The maximum number of printed issues; the rest is only counted.
 const MAX_REPORTED: usize = 100;
-/// Lines longer than this are not echoed below an issue.
+/// Lines longer than this are not printed below an issue.
 const MAX_SNIPPET_BYTES: usize = 16_384;
 
-/// One thing that is wrong with an expression.
+/// A problem of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// Byte offset where the issue begins; `None` when it concerns the whole text.
+    /// The byte offset of the issue; `None` if it concerns the whole expression.
     pub offset: Option<u32>,
-    /// The text, as Kubernetes words it.
+    /// The message, as Kubernetes words it.
     pub message: String,
-    /// True for an issue upstream cannot place and shows in the column before the first.
+    /// True for an issue whose position upstream does not know; it is printed one column before the
+    /// first.
     unplaced: bool,
 }
 
 impl Issue {
-    /// An issue at a byte offset.
+    /// Creates an issue at a byte offset.
     #[must_use]
     pub fn at(offset: u32, message: impl Into<String>) -> Self {
         Self {
@@ -55,7 +56,7 @@ impl Issue {
         }
     }
 
-    /// An issue about something upstream does not know the place of, but takes to have one.
+    /// Creates an issue whose position upstream does not know, but prints.
     pub(crate) fn unplaced(message: impl Into<String>) -> Self {
         Self {
             unplaced: true,
@@ -63,7 +64,7 @@ impl Issue {
         }
     }
 
-    /// An issue about the text as a whole.
+    /// Creates an issue of the whole expression.
     #[must_use]
     pub fn whole(message: impl Into<String>) -> Self {
         Self {
@@ -94,12 +95,12 @@ pub fn location(text: &str, offset: u32) -> Location {
     }
 }
 
-/// The text of all issues, sorted by position, each with its line and a pointer.
+/// Prints issues, sorted by position, each with its line and a pointer.
 ///
 /// UPSTREAM: cel-go common/errors.go, common/error.go
 #[must_use]
 pub fn render(text: &str, issues: &[Issue]) -> String {
-    // Only the first hundred are kept before sorting, as upstream does.
+    // Only the first hundred are kept before sorting, as in upstream.
     let mut placed: Vec<(Option<Location>, &Issue)> = issues
         .iter()
         .take(MAX_REPORTED)
@@ -129,7 +130,7 @@ fn render_one(out: &mut String, text: &str, place: Option<Location>, issue: &Iss
         let _ = write!(out, "ERROR: <input>:-1:0: {message}");
         return;
     };
-    // In an empty text not even the first column exists.
+    // In an empty source, even the first column does not exist.
     let column = place.column + usize::from(!text.is_empty() && !issue.unplaced);
     let _ = write!(out, "ERROR: <input>:{}:{column}: {message}", place.line);
     let line = text.split('\n').nth(place.line - 1).unwrap_or_default();
@@ -139,7 +140,7 @@ fn render_one(out: &mut String, text: &str, place: Option<Location>, issue: &Iss
     let _ = write!(out, "\n | {}\n | ", line.replace('\t', " "));
     let mut rest = line.chars();
     for c in rest.by_ref().take(place.column) {
-        // A wide dot keeps the pointer below wide characters.
+        // A full-width dot aligns the pointer with wide characters.
         out.push(if c.len_utf8() > 1 { '．' } else { '.' });
     }
     out.push(if rest.next().is_some_and(|c| c.len_utf8() > 1) {

@@ -1,8 +1,8 @@
 //! The string functions of cel-go's extension library, version 2.
 //!
-//! Positions and lengths are in code points. This module knows strings only: binding the
-//! functions to CEL names and charging their cost is the evaluator's. `format` is split: here is
-//! the reading of the format string, [`lockgate_go::number`] prints the numbers.
+//! Positions and lengths are in code points. The evaluator binds the functions to CEL names and
+//! charges their cost. `format` is split: format strings are parsed here, and
+//! [`lockgate_go::number`] formats the numbers.
 
 mod clause;
 #[cfg(test)]
@@ -37,7 +37,7 @@ impl std::fmt::Display for IndexError {
 
 impl std::error::Error for IndexError {}
 
-/// The number of code points of a text.
+/// The number of code points of a string.
 pub(crate) fn code_points(text: &str) -> usize {
     if text.is_ascii() {
         text.len()
@@ -46,7 +46,7 @@ pub(crate) fn code_points(text: &str) -> usize {
     }
 }
 
-/// The character at `index`, as a string; empty just behind the last one.
+/// The character at `index`, as a string; empty at the end of the string.
 ///
 /// # Errors
 ///
@@ -66,8 +66,8 @@ pub fn index_of(text: &str, part: &str) -> i64 {
     text.find(part).map_or(-1, |at| count(text, at))
 }
 
-/// The position of the first `part` that starts at `offset` or later, or -1. An empty part is
-/// found at whatever offset is asked for.
+/// The position of the first `part` that starts at `offset` or later, or -1. An empty part is found
+/// at `offset`.
 ///
 /// # Errors
 ///
@@ -92,7 +92,7 @@ pub fn last_index_of(text: &str, part: &str) -> i64 {
 }
 
 /// The position of the last `part` that starts at `offset` or earlier, or -1. An offset at or
-/// behind the end finds nothing; an empty part is found at whatever offset is asked for.
+/// beyond the end is never found, except for an empty part, which is found at `offset`.
 ///
 /// # Errors
 ///
@@ -114,20 +114,20 @@ pub fn last_index_of_from(text: &str, part: &str, offset: i64) -> Result<i64, In
     Ok(window.rfind(part).map_or(-1, |at| count(text, at)))
 }
 
-/// The text with ASCII letters in lower case.
+/// The string with ASCII letters in lower case.
 #[must_use]
 pub fn lower_ascii(text: &str) -> String {
     text.to_ascii_lowercase()
 }
 
-/// The text with ASCII letters in upper case.
+/// The string with ASCII letters in upper case.
 #[must_use]
 pub fn upper_ascii(text: &str) -> String {
     text.to_ascii_uppercase()
 }
 
-/// The text with the first `limit` occurrences of `old` replaced, all if the limit is negative.
-/// An empty `old` stands before each character and at the end.
+/// The string with the first `limit` occurrences of `old` replaced, or all for a negative limit. An
+/// empty `old` matches before each character and at the end.
 ///
 /// The result may be much longer than the inputs: see [`replaced_len`].
 #[must_use]
@@ -138,7 +138,7 @@ pub fn replace(text: &str, old: &str, new: &str, limit: i64) -> String {
     }
 }
 
-/// The number of bytes [`replace`] would return, without building them.
+/// The length in bytes of the result of [`replace`], without allocating it.
 #[must_use]
 pub fn replaced_len(text: &str, old: &str, new: &str, limit: i64) -> usize {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -150,9 +150,8 @@ pub fn replaced_len(text: &str, old: &str, new: &str, limit: i64) -> usize {
     (text.len() - times * old.len()).saturating_add(times.saturating_mul(new.len()))
 }
 
-/// The parts of the text between separators, at most `limit` of them with the rest in the last
-/// one; all if the limit is negative, none if it is zero. An empty separator splits into
-/// characters.
+/// Splits the string by a separator, into at most `limit` parts with the rest in the last one; into
+/// all parts for a negative limit, and none for zero. An empty separator splits into characters.
 #[must_use]
 pub fn split<'a>(text: &'a str, separator: &str, limit: i64) -> Vec<&'a str> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -179,7 +178,7 @@ pub fn split<'a>(text: &'a str, separator: &str, limit: i64) -> Vec<&'a str> {
     parts
 }
 
-/// The text from `start` on.
+/// The string from `start`.
 ///
 /// # Errors
 ///
@@ -188,11 +187,11 @@ pub fn substring(text: &str, start: i64) -> Result<&str, IndexError> {
     suffix(text, start).ok_or(IndexError::OutOfRange(start))
 }
 
-/// The text from `start` up to but not including `end`.
+/// The string from `start` up to but not including `end`.
 ///
 /// # Errors
 ///
-/// A range that is backwards or leaves the text.
+/// A range that ends before it starts or is out of bounds.
 pub fn substring_range(text: &str, start: i64, end: i64) -> Result<&str, IndexError> {
     if start > end {
         return Err(IndexError::InvalidRange { start, end });
@@ -202,13 +201,13 @@ pub fn substring_range(text: &str, start: i64, end: i64) -> Result<&str, IndexEr
     rest.get(..width).ok_or(IndexError::OutOfRange(end))
 }
 
-/// The text without Unicode white space at both ends.
+/// The string without leading and trailing Unicode white space.
 #[must_use]
 pub fn trim(text: &str) -> &str {
     text.trim()
 }
 
-/// The parts joined by a separator.
+/// Joins the parts with a separator.
 #[must_use]
 pub fn join<S: AsRef<str>>(parts: impl IntoIterator<Item = S>, separator: &str) -> String {
     let mut out = String::new();
@@ -221,9 +220,9 @@ pub fn join<S: AsRef<str>>(parts: impl IntoIterator<Item = S>, separator: &str) 
     out
 }
 
-/// The text in double quotes with CEL's escapes, as `strings.quote` returns it.
+/// The string in double quotes with CEL's escapes, as `strings.quote` returns it.
 ///
-/// Unlike Go's `%q` this leaves every other character as it is, printable or not.
+/// Unlike Go's `%q`, all other characters are unchanged, printable or not.
 #[must_use]
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -246,13 +245,13 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// Code points before a byte position.
+/// The number of code points before a byte position.
 fn count(text: &str, position: usize) -> i64 {
     let count = text.get(..position).unwrap_or(text).chars().count();
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The byte position of a code point; the end of the text is one, too.
+/// The byte position of a code point, which may be the end of the string.
 fn byte_position(text: &str, index: i64) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     if index > text.len() {

@@ -1,9 +1,8 @@
-//! From text to an abstract syntax tree.
+//! Parses source text into an abstract syntax tree.
 //!
-//! Two parsers share one lexer. `parser` is the fast one, used for every
-//! expression; it stops at the first syntax error. Then, and only then,
-//! `recovery` walks the grammar the way ANTLR does, to say what is wrong in
-//! the words users of Kubernetes know, and `visit` looks at what it understood.
+//! Two parsers share one lexer. `parser` is the fast one, used for every expression; it stops at
+//! the first syntax error. Only then, `recovery` runs the grammar with ANTLR's error recovery, for
+//! the same error messages as Kubernetes, and `visit` reports further issues of the recovered tree.
 
 pub(crate) mod ast;
 mod grammar;

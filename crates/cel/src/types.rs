@@ -9,15 +9,15 @@ pub type TypeName = Arc<str>;
 /// The type of an expression.
 #[derive(Debug, Clone)]
 pub enum Type {
-    /// Anything; checked when evaluated.
+    /// Dynamic: checked at evaluation.
     Dyn,
     /// A protobuf `Any`; behaves like [`Type::Dyn`].
     Any,
-    /// The type of an expression that has an error.
+    /// The type of an expression with an error.
     Error,
     /// `null`.
     Null,
-    /// `true` or `false`.
+    /// A boolean.
     Bool,
     /// Signed 64-bit integer.
     Int,
@@ -25,27 +25,27 @@ pub enum Type {
     Uint,
     /// 64-bit floating point number.
     Double,
-    /// Text.
+    /// A string.
     String,
     /// Bytes.
     Bytes,
-    /// A span of time.
+    /// A duration.
     Duration,
-    /// A point in time.
+    /// A timestamp.
     Timestamp,
-    /// A list and its elements.
+    /// A list, with its element type.
     List(Arc<Self>),
-    /// A map, its keys and its values.
+    /// A map, with its key and value types.
     Map(Arc<(Self, Self)>),
     /// The type of a type.
     TypeOf(Option<Arc<Self>>),
-    /// A type only functions know what to do with.
+    /// An opaque type, handled by functions only.
     Opaque(TypeName, Arc<[Self]>),
     /// A message with fields.
     Object(TypeName),
-    /// A scalar or null: what a protobuf wrapper message means.
+    /// A nullable scalar: a protobuf wrapper message.
     Wrapper(Arc<Self>),
-    /// A type to be found out.
+    /// A type parameter.
     Param(u32),
 }
 
@@ -84,7 +84,7 @@ impl Type {
         matches!(self, Self::Dyn | Self::Any | Self::Error)
     }
 
-    /// The type inside an optional type.
+    /// The inner type of an optional type.
     pub(crate) fn optional_inner(&self) -> Option<&Self> {
         match self {
             Self::Opaque(name, params) if &**name == "optional_type" => params.first(),
@@ -92,7 +92,7 @@ impl Type {
         }
     }
 
-    /// A wrapper as the scalar it wraps; everything else as it is.
+    /// The wrapped scalar of a wrapper type; other types are unchanged.
     pub(crate) fn unwrapped(&self) -> &Self {
         match self {
             Self::Wrapper(inner) => inner,
@@ -109,13 +109,13 @@ impl Type {
         }
     }
 
-    /// Returns true if both are the same type, name for name.
+    /// Returns true if both are the same type, with the same name.
     #[must_use]
     pub fn is_exactly(&self, other: &Self) -> bool {
         self.same(other, true)
     }
 
-    /// The same, but any type parameter equals any other.
+    /// Like [`Self::is_exactly`], but all type parameters are equal.
     pub(crate) fn is_equivalent(&self, other: &Self) -> bool {
         self.same(other, false)
     }
@@ -161,7 +161,7 @@ impl Type {
         }
     }
 
-    /// The type as error messages of the checker spell it.
+    /// The type as in the checker's error messages.
     ///
     /// UPSTREAM: cel-go checker/format.go
     pub(crate) fn in_message(&self) -> String {
@@ -183,7 +183,7 @@ impl Type {
     }
 }
 
-/// Type parameters below this number belong to the names `list` and `map`.
+/// Type parameters below this number are those of the names `list` and `map`.
 pub(crate) const FIRST_FREE_PARAM: u32 = 2;
 
 fn param_name(n: u32) -> String {
@@ -194,7 +194,7 @@ fn param_name(n: u32) -> String {
     }
 }
 
-/// The type as Kubernetes names the result of an expression.
+/// Formats the type as Kubernetes names the result of an expression.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

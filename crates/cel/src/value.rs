@@ -1,7 +1,7 @@
-//! Values at run time.
+//! Runtime values.
 //!
-//! JSON is not converted: a [`Value`] borrows from the document it was read
-//! from, and only what a function creates is owned.
+//! JSON is not converted: a [`Value`] borrows from the input document, and only results of
+//! functions are owned.
 
 mod compare;
 pub mod constructed;
@@ -33,7 +33,7 @@ use crate::strings::code_points;
 pub enum Value<'a> {
     /// `null`.
     Null,
-    /// `true` or `false`.
+    /// A boolean.
     Bool(bool),
     /// Signed integer.
     Int(i64),
@@ -41,46 +41,46 @@ pub enum Value<'a> {
     Uint(u64),
     /// Floating point number.
     Double(f64),
-    /// Text borrowed from an input or from the program.
+    /// A string borrowed from an input or from the program.
     Str(&'a str),
-    /// Text made by a function.
+    /// A string created by a function.
     String(Arc<str>),
     /// Bytes.
     Bytes(Arc<[u8]>),
-    /// A span of time.
+    /// A duration.
     Duration(Duration),
-    /// A point in time.
+    /// A timestamp.
     Timestamp(Timestamp),
     /// An array or an object borrowed from an input.
     Json(&'a Json),
-    /// An array or an object borrowed from an input, and the schema that types what is in it.
+    /// An array or an object borrowed from an input, and its schema.
     Typed(&'a Json, &'a Schema),
-    /// A list made by the expression.
+    /// A list created by the expression.
     List(Arc<List<'a>>),
-    /// A map made by the expression.
+    /// A map created by the expression.
     Map(Arc<Map<'a>>),
-    /// An object made by the expression.
+    /// An object constructed by the expression.
     Object(Arc<Constructed<'a>>),
     /// A type, by name.
     Type(Arc<str>),
     /// An optional value.
     Optional(Option<Arc<Self>>),
-    /// A value of one of Kubernetes' libraries.
+    /// A value of a Kubernetes library type.
     Opaque(Arc<Opaque>),
-    /// The named expressions of a policy; the evaluation knows them.
+    /// The variables of a policy, held by the evaluation.
     Variables,
-    /// An error inside an optional value, or in place of data that contradicts its schema.
+    /// An error inside an optional value, or in place of data that does not match its schema.
     Failed(Arc<Error>),
 }
 
-/// A list made by the expression.
+/// A list created by the expression.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
-    /// Its elements, one after the other.
+    /// The elements.
     Flat(Vec<Value<'a>>),
-    /// Two lists joined without copying either, and their common length.
+    /// Two concatenated lists, without copying, and their total length.
     Joined(Value<'a>, Value<'a>, usize),
-    /// The elements of a list of that schema and those added to it.
+    /// The elements of a list with that schema, including added ones.
     Merged(Vec<Value<'a>>, &'a Schema),
 }
 
@@ -89,7 +89,7 @@ impl<'a> From<&'a Json> for Value<'a> {
         match json {
             Json::Null => Self::Null,
             Json::Bool(b) => Self::Bool(*b),
-            // Integers beyond the signed range are doubles, as Kubernetes reads them.
+            // Integers beyond the signed range are doubles, as in Kubernetes.
             Json::Number(n) => match n.as_i64() {
                 Some(int) => Self::Int(int),
                 None => Self::Double(n.as_f64().unwrap_or(f64::NAN)),
@@ -137,13 +137,13 @@ impl<'a> Value<'a> {
         Self::Optional(Some(Arc::new(value)))
     }
 
-    /// A list of texts.
+    /// A list of strings.
     #[must_use]
     pub fn texts(texts: impl IntoIterator<Item = String>) -> Self {
         texts.into_iter().map(Self::from).collect::<Vec<_>>().into()
     }
 
-    /// The value taken out of an optional.
+    /// The value of an optional.
     pub(crate) fn opened(&self) -> Result<Self, Error> {
         match self {
             Self::Failed(error) => Err((**error).clone()),
@@ -151,7 +151,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value, unless it stands for an error.
+    /// The value, or its error for [`Value::Failed`].
     pub(crate) fn settled(self) -> Result<Self, Error> {
         match self {
             Self::Failed(error) => Err((*error).clone()),
@@ -159,7 +159,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The text, if it is one.
+    /// The string, if the value is one.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -187,7 +187,7 @@ impl<'a> Value<'a> {
         )
     }
 
-    /// The number of elements of a list; `None` for anything else.
+    /// The number of elements of a list; `None` for other types.
     #[must_use]
     pub fn list_len(&self) -> Option<usize> {
         match self {
@@ -231,7 +231,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The elements of a list; nothing for anything else.
+    /// The elements of a list; empty for other types.
     pub fn elements(&self) -> impl Iterator<Item = Self> + '_ {
         (0..self.list_len().unwrap_or(0)).map(|at| {
             self.list_get(at)
@@ -239,7 +239,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The number of entries of a map; `None` for anything else.
+    /// The number of entries of a map; `None` for other types.
     #[must_use]
     pub fn map_len(&self) -> Option<usize> {
         match self {
@@ -251,7 +251,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value a map has for a key.
+    /// The value of a key in a map.
     #[must_use]
     pub fn map_get(&self, key: &Value<'_>) -> Option<Self> {
         match self {
@@ -266,7 +266,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The entries of a map, in a fixed order; nothing for anything else.
+    /// The entries of a map, in a fixed order; empty for other types.
     pub fn entries(&self) -> Box<dyn Iterator<Item = (Self, Self)> + '_> {
         match self {
             Self::Map(map) => Box::new(map.entries().map(|(k, v)| (k.clone(), v.clone()))),
@@ -278,7 +278,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number of code points, bytes, elements or entries, for values that have a size.
+    /// The number of code points, bytes, elements or entries, for types with a size.
     #[must_use]
     pub fn size(&self) -> Option<u64> {
         let size = match self {
@@ -315,7 +315,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The type upstream's interpreter has for the value; some messages show it.
+    /// The Go type in upstream's interpreter, for error messages.
     pub(crate) fn go_type(&self) -> &'static str {
         match self {
             Self::Null => "types.Null",
@@ -343,7 +343,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns true for a value `optional.ofNonZeroValue` makes none of.
+    /// Returns true for a zero value, for which `optional.ofNonZeroValue` returns none.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,
@@ -358,7 +358,7 @@ impl<'a> Value<'a> {
             | Self::Type(_)
             | Self::Optional(_)
             | Self::Failed(_) => false,
-            // Upstream does not ask values of a schema.
+            // Upstream does not implement this for values with a schema.
             Self::Typed(..) => false,
             Self::Object(object) => {
                 object.type_name != constructed::JSON_PATCH && object.fields.is_empty()
@@ -368,7 +368,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The value as messages show it.
+/// Formats the value as in messages.
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -22,12 +22,12 @@ use rcgen::{
     date_time_ymd,
 };
 
-/// The lifetime of an authority in days: kubeconfigs and clusters trust it by hand.
+/// The validity of a CA in days: kubeconfigs and clusters are configured with it manually.
 pub const AUTHORITY_DAYS: u32 = 3650;
-/// The lifetime in days of what an authority issues.
+/// The validity in days of certificates issued by a CA.
 pub const LEAF_DAYS: u32 = 365;
 
-/// Sets for how long a certificate is good, from an hour ago: clocks differ.
+/// Sets the validity period, starting an hour ago to allow for clock skew.
 fn good_for(params: &mut CertificateParams, days: u32) {
     good_while(params, Duration::from_secs(86_400) * days);
 }
@@ -42,7 +42,7 @@ fn good_while(params: &mut CertificateParams, lasts: Duration) {
     params.not_after = epoch + now + lasts;
 }
 
-/// A key or certificate that cannot be made or read.
+/// An error in a key or certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -52,7 +52,7 @@ pub enum Error {
     Name {
         /// The name.
         name: String,
-        /// The rule it breaks.
+        /// The violated rule.
         reason: String,
     },
     /// The key or certificate is malformed, or there is no entropy source.
@@ -68,7 +68,7 @@ pub struct Authority {
     key_pem: String,
 }
 
-/// A certificate with its key, as cert-manager puts them into a Secret.
+/// A certificate with its private key, both PEM-encoded as in a `kubernetes.io/tls` Secret.
 #[derive(Debug, Clone)]
 pub struct Pair {
     /// The certificate.
@@ -84,7 +84,7 @@ pub struct Leaf {
     group: Option<String>,
     names: Vec<String>,
     usages: Vec<ExtendedKeyUsagePurpose>,
-    /// The years at whose beginnings the certificate becomes valid and expires.
+    /// The first year of validity, and the year at whose beginning the certificate expires.
     years: Option<(i32, i32)>,
 }
 
@@ -121,14 +121,14 @@ impl Leaf {
         leaf
     }
 
-    /// Makes a serving certificate good for clients too.
+    /// Adds the client usage to a serving certificate.
     #[must_use]
     pub fn or_client(mut self) -> Self {
         self.usages.push(ExtendedKeyUsagePurpose::ClientAuth);
         self
     }
 
-    /// Makes a serving certificate good for clients alone.
+    /// Replaces the server usage of a serving certificate by the client usage.
     #[must_use]
     pub fn client_only(mut self) -> Self {
         self.usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -172,11 +172,11 @@ impl Leaf {
         Ok(params)
     }
 
-    /// Makes a certificate that is its own authority, as `openssl req -x509` does.
+    /// Creates a self-signed certificate that is also a CA, like `openssl req -x509`.
     ///
     /// # Errors
     ///
-    /// A name is neither a DNS name nor an address, or there is no entropy source.
+    /// A name is neither a DNS name nor an IP address, or there is no entropy source.
     pub fn self_signed(&self) -> Result<Pair, Error> {
         let mut params = self.params()?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -190,7 +190,7 @@ impl Leaf {
 }
 
 impl Authority {
-    /// Makes an authority with a new key.
+    /// Creates a CA with a new key.
     ///
     /// # Errors
     ///
@@ -199,11 +199,11 @@ impl Authority {
         Self::with_key(common_name, KeyPair::generate().map_err(Error::Material)?)
     }
 
-    /// Makes the certificate of an authority anew for a key that exists.
+    /// Creates a new CA certificate for an existing key.
     ///
     /// # Errors
     ///
-    /// The text is no private key.
+    /// `key_pem` is not a private key.
     pub fn renew(common_name: &str, key_pem: &str) -> Result<Self, Error> {
         Self::with_key(
             common_name,
@@ -228,11 +228,11 @@ impl Authority {
         })
     }
 
-    /// Loads an authority.
+    /// Loads a CA.
     ///
     /// # Errors
     ///
-    /// The texts are no certificate and its private key.
+    /// The arguments are not a certificate and its private key.
     pub fn from_pem(certificate_pem: &str, key_pem: &str) -> Result<Self, Error> {
         let key = KeyPair::from_pem(key_pem).map_err(Error::Material)?;
         let issuer = Issuer::from_ca_cert_pem(certificate_pem, key).map_err(Error::Material)?;
@@ -243,7 +243,7 @@ impl Authority {
         })
     }
 
-    /// The certificate, as a `caBundle` holds it before it is base64.
+    /// The PEM certificate, as in a decoded `caBundle`.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
@@ -259,7 +259,7 @@ impl Authority {
     ///
     /// # Errors
     ///
-    /// A name is neither a DNS name nor an address, or there is no entropy source.
+    /// A name is neither a DNS name nor an IP address, or there is no entropy source.
     pub fn issue(&self, leaf: &Leaf) -> Result<Pair, Error> {
         let key = KeyPair::generate().map_err(Error::Material)?;
         let certificate = leaf.params()?.signed_by(&key, &self.issuer);
@@ -300,18 +300,18 @@ impl Authority {
     }
 }
 
-/// The use of a certificate that is signed on request.
+/// The usages and validity of a certificate for a signing request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// It proves who a server is.
+    /// Adds the extended key usage for server authentication.
     pub server: bool,
-    /// It proves who a client is.
+    /// Adds the extended key usage for client authentication.
     pub client: bool,
     /// The validity period.
     pub lifetime: Duration,
 }
 
-/// Makes a private key without a certificate.
+/// Creates a private key without a certificate.
 ///
 /// # Errors
 ///
@@ -329,7 +329,7 @@ mod tests {
 
     use super::*;
 
-    /// The subject, the names, and the usages of a certificate: server, client, authority.
+    /// The subject, the names, and the usages (server, client, CA) of a certificate.
     fn read(pem: &str) -> (String, Vec<String>, [bool; 3]) {
         let (_, pem) = parse_x509_pem(pem.as_bytes()).unwrap();
         let certificate = pem.parse_x509().unwrap();

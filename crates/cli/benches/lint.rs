@@ -35,8 +35,8 @@ fn configuration(webhooks: usize, timeout: u32) -> String {
     yaml
 }
 
-/// Configurations with a webhook each, of Services in namespaces of their own: each is in the way of every
-/// other's start.
+/// Configurations with one webhook each, for Services in separate namespaces: each webhook blocks the startup of every
+/// other.
 fn configurations(count: usize) -> String {
     let configuration = |index: usize| {
         let kind = [

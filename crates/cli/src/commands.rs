@@ -17,6 +17,7 @@ pub mod serve;
 pub mod snapshot;
 pub mod store;
 pub mod test;
+mod webhook_server;
 
 use std::io;
 

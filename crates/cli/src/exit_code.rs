@@ -7,21 +7,21 @@ use std::process::ExitCode as ProcessExitCode;
 pub enum ExitCode {
     /// Success without findings.
     Done = 0,
-    /// The work could not be done.
+    /// The command failed.
     Failed = 1,
     /// Invalid command line. Set by the argument parser too.
     Usage = 2,
-    /// The work is done, and the answer is "findings" or "denied".
+    /// Success, with findings or a denial.
     Findings = 3,
     /// The input is invalid.
     InvalidInput = 4,
-    /// A person stopped it.
+    /// Interrupted by a signal.
     Interrupted = 130,
 }
 
 impl From<ExitCode> for ProcessExitCode {
     fn from(code: ExitCode) -> Self {
-        // The discriminants are the contract.
+        // The discriminants are the exit codes.
         Self::from(code as u8)
     }
 }

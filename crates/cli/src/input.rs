@@ -15,9 +15,9 @@ pub enum ReadError {
     /// An I/O error.
     #[error("cannot read `{}`: {error}", path.display())]
     Io {
-        /// The sources.
+        /// The file.
         path: PathBuf,
-        /// The output.
+        /// The error.
         error: io::Error,
     },
     /// The input is too large.
@@ -26,7 +26,7 @@ pub enum ReadError {
     /// The input is not UTF-8.
     #[error("`{0}` is not UTF-8 text")]
     NotText(String),
-    /// A directory without manifests.
+    /// The directory contains no manifests.
     #[error("`{}` contains no .yaml, .yml or .json file", .0.display())]
     EmptyFolder(PathBuf),
 }
@@ -68,7 +68,7 @@ fn read_text(name: &str, reader: impl Read, path: &Path) -> Result<Source, ReadE
 ///
 /// # Errors
 ///
-/// A folder cannot be read.
+/// Fails if a directory cannot be read.
 pub fn files_below(
     folder: &Path,
     enters: impl Fn(&str) -> bool,

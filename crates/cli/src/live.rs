@@ -31,7 +31,7 @@ pub struct LiveArgs {
 /// An error while reading a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// The kubeconfig cannot be used.
+    /// The kubeconfig is invalid.
     #[error("cannot use the kubeconfig: {0}")]
     Config(String),
     /// A request failed.
@@ -61,7 +61,7 @@ impl LiveArgs {
     ///
     /// # Errors
     ///
-    /// The kubeconfig cannot be used.
+    /// Fails if the kubeconfig is invalid.
     pub async fn connect(&self) -> Result<Live, LiveError> {
         let failed = |error: &dyn std::fmt::Display| LiveError::Config(error.to_string());
         let options = KubeConfigOptions {
@@ -227,7 +227,7 @@ impl Live {
             let kind = kind.strip_suffix("List").unwrap_or(kind).to_owned();
             for item in list["items"].as_array().into_iter().flatten() {
                 let mut value = item.clone();
-                // Items of a list do not say what they are.
+                // Items of a list have no apiVersion and kind.
                 if let Some(members) = value.as_object_mut() {
                     members
                         .entry("apiVersion")
@@ -251,11 +251,11 @@ impl Live {
         }
     }
 
-    /// The body at a path, as it comes.
+    /// The streamed body at a path.
     ///
     /// # Errors
     ///
-    /// The server refuses, or does not answer.
+    /// Fails if the server rejects the request, or does not respond.
     pub async fn stream(&self, path: &str) -> Result<kube::client::Body, LiveError> {
         let failed = |error: String| LiveError::Get {
             path: path.to_owned(),
@@ -305,7 +305,7 @@ fn encoded(token: &str) -> String {
         .replace('=', "%3D")
 }
 
-/// The kinds of parameters that policies take, Namespaces left out.
+/// The parameter kinds of policies, except Namespaces.
 fn param_kinds(manifests: &[Manifest]) -> Vec<(String, String)> {
     let mut kinds: Vec<(String, String)> = manifests
         .iter()

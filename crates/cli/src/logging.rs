@@ -13,7 +13,7 @@ use crate::telemetry::{self, Endpoint};
 /// An error of the logging flags.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// `RUST_LOG` does not parse.
+    /// `RUST_LOG` is invalid.
     #[error("cannot parse RUST_LOG `{0}`: expected a list of TARGET=LEVEL")]
     Filter(String),
     /// The URL of the collector is invalid.
@@ -83,7 +83,7 @@ impl LogArgs {
     ///
     /// # Errors
     ///
-    /// `RUST_LOG` does not parse.
+    /// Fails if `RUST_LOG` is invalid.
     pub fn start(&self) -> Result<(), LoggingError> {
         let filter = self.filter(std::env::var("RUST_LOG").ok())?;
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);

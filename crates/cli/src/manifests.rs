@@ -4,8 +4,8 @@
 //!   files, folders ──► source ──► markers (comments, attributes) ──► Marked, MarkedConversion ──► lockgate_webhook::Manifests
 //! ```
 //!
-//! The command sees text, not types: `types` knows the types of `k8s_openapi` and the types derived
-//! in the same file. For other types, the attribute has to set what it would get from the compiler.
+//! The command sees source text, not types: `types` resolves the types of `k8s_openapi` and the types derived in the
+//! same file. For other types, the attribute must set the arguments that the macro gets from the compiler.
 
 pub mod definition;
 pub mod markers;
@@ -44,7 +44,7 @@ pub struct Mistake {
     pub place: String,
     /// The message.
     pub message: String,
-    /// Advice.
+    /// The suggested fix.
     pub help: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub fn build(
     let mut mistakes = Vec::new();
     for invalid in manifests.invalid(expressions) {
         let kind = invalid.configuration.kind;
-        // The order of the webhooks in the object.
+        // The index of each webhook in the object.
         let mut in_object: Vec<&Marked> = found.iter().filter(|one| kind_of(one) == kind).collect();
         in_object.sort_by_key(|one| one.registration.name());
         for error in &invalid.errors {

@@ -127,7 +127,7 @@ impl ClusterArgs {
 ///
 /// # Errors
 ///
-/// Something cannot be read.
+/// Fails if a file cannot be read, or is invalid.
 pub fn read_manifests(path: &Path) -> Result<Vec<Manifest>, LoadError> {
     let mut manifests = Vec::new();
     for source in source::read(path)? {
@@ -185,7 +185,7 @@ pub enum HookError {
 ///
 /// # Errors
 ///
-/// A script contradicts itself, or a file cannot be read.
+/// Fails if a script is contradictory, or a file cannot be read.
 pub fn make_hooks(scripts: Vec<Script>, folder: &Path) -> Result<Hooks, HookError> {
     let mut hooks = Hooks::default();
     let mut is_live = false;

@@ -61,7 +61,7 @@ pub fn fill(text: &str, name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The code of a new webhook is the tutorial's, which is tested.
+    /// The code of a new webhook is that of the tutorial, which is tested.
     #[test]
     fn a_new_webhook_is_the_one_of_the_tutorial() {
         let example =

@@ -4,8 +4,8 @@
 //!   request ► admission ► plugin ► call of a webhook ──► SpanLayer ──queue──► a thread ──POST /v1/traces──► collector
 //! ```
 //!
-//! Nothing blocks on the collector: spans are dropped if the queue is full or the export fails, and the log has their
-//! number. The protocol is implemented here, since an SDK would add a second HTTP client and generated types for one
+//! Nothing blocks on the collector: spans are dropped if the queue is full or the export fails, and their number is
+//! logged. The protocol is implemented here, since an SDK would add a second HTTP client and generated types for one
 //! kind of message.
 //!
 //! UPSTREAM: opentelemetry-proto docs/specification.md (OTLP/HTTP, JSON encoding)
@@ -64,7 +64,7 @@ pub enum EndpointError {
 impl FromStr for Endpoint {
     type Err = EndpointError;
 
-    /// Reads `http://localhost:4318`, as OTEL_EXPORTER_OTLP_ENDPOINT has it.
+    /// Parses `http://localhost:4318`, as in OTEL_EXPORTER_OTLP_ENDPOINT.
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let rest = text
             .strip_prefix("http://")
@@ -270,7 +270,7 @@ impl Visit for Values {
     }
 }
 
-/// A prefix of a text.
+/// A prefix of a string with a limited length.
 fn bounded(text: &str) -> String {
     let mut end = text.len().min(MAX_VALUE);
     while !text.is_char_boundary(end) {

@@ -22,7 +22,7 @@ pub struct Position {
 }
 
 impl Source {
-    /// A source with its lines indexed.
+    /// Creates a source with a line index.
     #[must_use]
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
@@ -36,7 +36,7 @@ impl Source {
         }
     }
 
-    /// The line and column of a byte.
+    /// The line and column of a byte offset.
     #[must_use]
     pub fn position(&self, offset: u32) -> Position {
         let line = self.line_of(offset);
@@ -52,7 +52,7 @@ impl Source {
         }
     }
 
-    /// The index of the line a byte is in.
+    /// The index of the line of a byte offset.
     #[must_use]
     pub fn line_of(&self, offset: u32) -> usize {
         self.line_starts
@@ -60,7 +60,7 @@ impl Source {
             .saturating_sub(1)
     }
 
-    /// The byte at which a line starts; past the last line, the end of the text.
+    /// The byte offset of a line; past the last line, the end of the text.
     #[must_use]
     pub fn line_start(&self, line: usize) -> usize {
         self.line_starts

@@ -1,4 +1,4 @@
-//! The bodies of answers: whole, or as they come.
+//! Response bodies, complete or streamed.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::mpsc;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
     Whole(Bytes),

@@ -1,10 +1,10 @@
-//! Recorded requests as AdmissionReviews, one to a line.
+//! Recorded requests as AdmissionReviews, one per line.
 
 use serde_json::{Value, json};
 
 use crate::record::Record;
 
-/// The review of a record with the object as it came, or nothing of records without objects.
+/// The review of a record with the original object; `None` for records without objects.
 pub(crate) fn review(record: &Record) -> Option<Value> {
     let mut detail: Value = serde_json::from_str(&record.detail).ok()?;
     if detail.get("objectsOmitted").is_some() {
@@ -12,7 +12,7 @@ pub(crate) fn review(record: &Record) -> Option<Value> {
     }
     let mut request = detail.get_mut("request")?.take();
     let mut take = |name: &str| detail.get_mut(name).map_or(Value::Null, Value::take);
-    // The number is what people search for in the console; it makes a uid that no other line has.
+    // The request number is what users search for in the console; it makes the uid unique.
     request["uid"] = json!(format!(
         "00000000-0000-4000-8000-{:012x}",
         take("n").as_u64()?

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Deeper than this, values are compared as a whole.
+/// Values nested deeper than this are compared as a whole.
 const MAX_DEPTH: usize = 64;
 /// The maximum number of reported differences per step.
 const MAX_CHANGES: usize = 1_000;
@@ -11,7 +11,7 @@ const MAX_CHANGES: usize = 1_000;
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Change {
-    /// A JSON pointer, into the object after the change unless it removes something.
+    /// A JSON pointer into the object after the change, or before it for removals.
     pub(crate) path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) before: Option<Value>,
@@ -63,8 +63,7 @@ fn compare_maps(
     }
 }
 
-/// Lists of named things, such as containers, are compared by name; others by position, what is the same
-/// at both ends left out.
+/// Lists of named items, such as containers, are compared by name; others by index, without the common head and tail.
 fn compare_lists(
     path: &mut String,
     one: &[Value],
@@ -143,10 +142,10 @@ fn within(path: &mut String, key: &str, act: impl FnOnce(&mut String)) {
 pub(crate) struct Blame(Vec<(String, Value)>);
 
 impl Blame {
-    /// Notes the changes of one author.
+    /// Records the changes of one author.
     pub(crate) fn note(&mut self, changes: &[Change], by: &Value) {
         for change in changes {
-            // What was inside is not there any more.
+            // Fields below it no longer exist.
             let inside = |known: &str| {
                 known
                     .strip_prefix(change.path.as_str())
@@ -159,7 +158,7 @@ impl Blame {
         }
     }
 
-    /// A map from pointers to authors.
+    /// Returns a map from pointers to authors.
     pub(crate) fn into_value(self) -> Value {
         Value::Object(self.0.into_iter().collect())
     }

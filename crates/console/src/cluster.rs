@@ -15,7 +15,7 @@ pub type Resource = (&'static str, &'static str, &'static str);
 
 /// The API server that a console belongs to.
 pub trait Cluster: Send + Sync + 'static {
-    /// Authenticates the caller of a request as the API does.
+    /// Authenticates the client of a request as the API does.
     fn authenticate<'f>(
         &'f self,
         address: SocketAddr,
@@ -25,7 +25,7 @@ pub trait Cluster: Send + Sync + 'static {
     /// The authorizer of the API.
     fn authorizer(&self) -> Arc<dyn Authorizer>;
 
-    /// The objects of a resource, `limit` at most; none of one that is not served.
+    /// The objects of a resource, at most `limit`; none if the resource is not served.
     fn objects<'f>(
         &'f self,
         resource: Resource,

@@ -1,8 +1,8 @@
 //! Access control: host, origin, user and permissions.
 //!
-//! A browser sends credentials with every request of every page. So there are none that it would send by
-//! itself: the page reads its token from the fragment of the URL, which is never sent, and puts it into the
-//! header of its own requests. Pages of other origins can neither read it nor set the header.
+//! A browser adds cookies and basic authentication to requests of every page. So the console uses neither: the page
+//! reads its token from the fragment of the URL, which is never sent, and puts it into a header of its own requests.
+//! Pages of other origins can neither read it nor set the header.
 
 use std::net::IpAddr;
 
@@ -17,10 +17,10 @@ use sha2::{Digest as _, Sha256};
 const PREFIX: &str = "/console";
 /// The user of the startup token.
 const USER: &str = "lockgate:console";
-/// Its group, which may do everything.
+/// Its group, which has full permissions.
 const MASTERS: &str = "system:masters";
 
-/// The token of the URL that is printed at start. It is good for the console alone.
+/// The token of the URL that is printed at startup. It is valid for the console only.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// A random token. `None` without an entropy source.
+    /// Generates a random token. `None` without an entropy source.
     #[must_use]
     pub fn generate() -> Option<Self> {
         let mut bytes = [0; 32];
@@ -41,7 +41,7 @@ impl Token {
         ))
     }
 
-    /// The text of the token.
+    /// The token as a string.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
@@ -51,7 +51,7 @@ impl Token {
     pub(crate) fn user(&self, headers: &HeaderMap) -> Option<UserInfo> {
         let value = headers.get(AUTHORIZATION)?.as_bytes();
         let shown = value.strip_prefix(b"Bearer ")?;
-        // Compared by sums, so that the time says nothing of the token.
+        // Hashes are compared, so that the duration reveals nothing about the token.
         (Sha256::digest(shown) == Sha256::digest(&self.0)).then(|| UserInfo {
             username: USER.to_owned(),
             groups: Some(vec![MASTERS.to_owned()]),
@@ -60,10 +60,10 @@ impl Token {
     }
 }
 
-/// A request that gets no further.
+/// A rejected request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The name in the URL is not ours: a page of that name may be attacking this server.
+    /// The Host is not allowed: it may be a DNS rebinding attack.
     Host,
     /// A cross-origin request.
     Origin,
@@ -91,7 +91,7 @@ pub(crate) fn check_origin(head: &Parts, is_secure: bool) -> Result<(), Refused>
     let is_page = head.method == Method::GET && !head.uri.path().starts_with("/api/");
     match site.as_deref() {
         None | Some("same-origin" | "none") => Ok(()),
-        // A link to the page is harmless: the page has no token.
+        // Cross-site navigation to the page is harmless: the page has no token.
         Some(_) if is_page => Ok(()),
         Some(_) => Err(Refused::Origin),
     }
@@ -108,7 +108,7 @@ fn is_ours(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.unwrap_or(name).parse::<IpAddr>().is_ok()
 }
 
-/// Decides what a user may do.
+/// The permissions of a user.
 pub(crate) struct Rights<'r> {
     user: User,
     authorizer: &'r dyn Authorizer,
@@ -125,14 +125,14 @@ impl<'r> Rights<'r> {
         Self { user, authorizer }
     }
 
-    /// The user may use this path of the console.
+    /// Returns true if the user may use this path of the console.
     pub(crate) fn may_use(&self, method: &Method, path: &str) -> bool {
         let verb = method.as_str().to_ascii_lowercase();
         let path = format!("{PREFIX}{path}");
         self.asks(&verb, AccessObject::Path(&path))
     }
 
-    /// The user may see all objects: it has full permissions.
+    /// Returns true if the user may see all objects, which requires full permissions.
     pub(crate) fn may_see_objects(&self) -> bool {
         let everything = AccessObject::Resource {
             group: "*",

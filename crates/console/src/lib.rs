@@ -5,24 +5,24 @@
 //!                                          │                        │
 //!                                     Statistics                 Service: pages, /api/*
 //!                                                                   │
-//!                               Cluster: who asks, what they may, which objects there are
+//!                               Cluster: authentication, authorization, objects
 //! ```
 //!
-//! Nothing is recorded unless a [`Recorder`] observes the engine. Pages are plain files, compiled into the
-//! library; they load nothing from elsewhere, and show everything as text. What a record keeps of a Secret
-//! is its keys.
+//! Nothing is recorded unless a [`Recorder`] observes the engine. The pages are static files, compiled into the
+//! library; they load no external resources, and render everything as text. Of a Secret's data only the keys are
+//! recorded.
 
 #![warn(missing_docs)]
 #![doc = include_str!("../README.md")]
 
-// From a trace to the JSON that the page shows.
+// From a trace to the page's JSON.
 mod redact;
 
 mod changes;
 
 mod record;
 
-// What is kept of many requests.
+// Aggregates over requests.
 mod statistics;
 
 mod recorder;

@@ -14,36 +14,36 @@ use lockgate_cel::program::CompileError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The most steps of an evaluation that are shown.
+/// The maximum number of displayed evaluation steps.
 const MAX_STEPS: usize = 500;
 
-/// A question of the page.
+/// A request of the page.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Question {
     /// The number of the request.
     pub(crate) request: u64,
     pub(crate) expression: String,
-    /// Evaluate as a policy does, not as a match condition.
+    /// Evaluates as a policy does, not as a match condition.
     #[serde(default)]
     pub(crate) as_policy: bool,
-    /// The policy whose variables are there.
+    /// The policy whose variables are defined.
     #[serde(default)]
     pub(crate) policy: String,
     /// The variable `params` of a policy.
     #[serde(default)]
     pub(crate) params: Value,
-    /// Use the object that validation saw, not the one that came.
+    /// Uses the object of the validating phase, not the original one.
     #[serde(default)]
     pub(crate) final_object: bool,
 }
 
-/// The cluster state for a question.
+/// The cluster state for an evaluation.
 pub(crate) struct Surroundings {
     pub(crate) authorizer: Arc<dyn Authorizer>,
-    /// The namespace of the request as it is now.
+    /// The current namespace of the request.
     pub(crate) namespace: Option<Value>,
-    /// The policy of that name.
+    /// The policy.
     pub(crate) policy: Option<Value>,
 }
 
@@ -113,7 +113,7 @@ fn decode(policy: &Value) -> Option<Policy> {
     }
 }
 
-/// The place of a byte as a page counts: in units of UTF-16.
+/// Converts a byte offset to an offset in UTF-16 units, as JavaScript uses.
 fn place(text: &str, byte: u32) -> usize {
     let before = text.get(..byte as usize).unwrap_or(text);
     before.encode_utf16().count()

@@ -1,4 +1,4 @@
-//! A record: what the page shows of one request, read from its trace and without credentials.
+//! A record: the page's data about one request, from its trace and without credentials.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use crate::changes::{Blame, Change, changes};
 use crate::redact::{is_sensitive, redacted};
 
-/// Records with a longer text are kept without their objects.
+/// Larger records are kept without their objects.
 const MAX_BYTES: usize = 2 << 20;
-/// Messages in a row of the list end here.
+/// The maximum length of a message in a row of the list.
 const MAX_MESSAGE: usize = 300;
 
-/// One request on its way through admission.
+/// A recorded request.
 #[derive(Debug)]
 pub(crate) struct Record {
     /// A row of the list, as JSON.
@@ -32,7 +32,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Makes the record of a request. `time` is in milliseconds since 1970.
+    /// Creates the record of a request. `time` is in milliseconds since 1970.
     pub(crate) fn new(number: u64, time: u64, request: &Request, trace: &Trace) -> Self {
         let writer = Writer {
             group: &request.kind.group,
@@ -144,7 +144,7 @@ fn is_failed(trace: &Trace) -> bool {
     })
 }
 
-/// The webhook, policy or plugin that refused a request.
+/// The webhook, policy or plugin that denied a request.
 fn denied_by(step: &StepTrace) -> Value {
     let Some(plugin) = step.plugins.iter().rev().find(|plugin| plugin.denied) else {
         return Value::Null;
@@ -290,7 +290,7 @@ fn policy_result(trace: &PolicyTrace) -> Verdict {
     results.max().unwrap_or(Verdict::Skipped)
 }
 
-/// The first predicate that said no.
+/// The first predicate that did not match.
 fn unmatched(predicates: &Predicates) -> &'static str {
     if predicates.namespace == NamespaceVerdict::Refused {
         return "namespaceSelector does not match the labels of the namespace";
@@ -352,7 +352,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The request as an AdmissionReview has it, without objects.
+    /// The request as in an AdmissionReview, without objects.
     fn request(&self, request: &Request) -> Value {
         let kind = json!({"group": request.kind.group, "version": request.kind.version, "kind": request.kind.kind});
         let resource = json!({"group": request.resource.group, "version": request.resource.version, "resource": request.resource.resource});
@@ -376,7 +376,7 @@ impl Writer<'_> {
         object.map(|object| redacted(self.group, self.kind, object.value()).into_owned())
     }
 
-    /// The differences between two versions of the object, credentials left out of both.
+    /// The differences between two versions of the object, without credentials.
     fn changes(&self, before: Option<&Object>, after: &Object) -> Vec<Change> {
         let none = Value::Null;
         let before = before.map_or(&none, Object::value);
@@ -426,7 +426,7 @@ impl Writer<'_> {
         let mut changes = Vec::new();
         if let Some(left) = &plugin.object {
             let author = json!({"type": "plugin", "name": plugin.name, "round": round});
-            // Webhooks and policies have told theirs; the rest is conversion between versions.
+            // Changes by webhooks and policies are already listed; the rest is version conversion.
             if has_authors {
                 *current = Some(left.clone());
             } else {
@@ -523,7 +523,7 @@ impl Writer<'_> {
         told["annotations"] = json!(call.annotations);
         told["changes"] = json!(changes);
         if let Some(patch) = &call.patch {
-            // A patch of a Secret has its data.
+            // A patch of a Secret contains its data.
             told["patch"] = match is_sensitive(self.group, self.kind) {
                 true => json!(crate::redact::REDACTED),
                 false => json!(patch.text),

@@ -1,4 +1,4 @@
-//! Takes traces from the engine and keeps the newest, within a number and a size.
+//! Receives traces from the engine and keeps the newest, bounded by count and size.
 //!
 //! The engine's requests wait while the recorder receives a trace, so it only queues it. A dedicated thread converts
 //! traces to records. When the queue is full, requests are counted and dropped.
@@ -17,20 +17,20 @@ use tokio::sync::watch;
 use crate::record::Record;
 use crate::statistics::Statistics;
 
-/// Traces that wait to become records.
+/// The capacity of the queue of traces.
 const WAITING: usize = 1_024;
 
-/// The bounds of what is kept.
+/// The bounds of the kept records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The most requests.
+    /// The maximum number of requests.
     pub requests: usize,
-    /// The most bytes of all of them.
+    /// The maximum size of all records in bytes.
     pub bytes: usize,
 }
 
 impl Default for Limits {
-    /// As many as the page shows without effort.
+    /// As many as the page can display quickly.
     fn default() -> Self {
         Self {
             requests: 10_000,
@@ -70,11 +70,11 @@ struct Ring {
 }
 
 impl Recorder {
-    /// Starts the thread of a recorder.
+    /// Creates a recorder and its thread.
     ///
     /// # Errors
     ///
-    /// The thread cannot be started.
+    /// Fails if the thread cannot be started.
     pub fn start(limits: Limits) -> std::io::Result<Self> {
         let (sender, receiver) = sync_channel(WAITING);
         let kept = Arc::new(Kept {
@@ -90,11 +90,11 @@ impl Recorder {
         Ok(Self { sender, kept })
     }
 
-    /// Takes the trace of a request, and never waits.
+    /// Records the trace of a request without blocking.
     pub fn observe(&self, admission: &Admission) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let time = now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
-        // Not the whole admission, which may hold reservations until the write is over.
+        // Not the entire admission, which may hold reservations until the write completes.
         let observed = Observed {
             time,
             request: admission.request().clone(),
@@ -148,7 +148,7 @@ impl Kept {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The records after a number, oldest first, `limit` at most.
+    /// The records after a number, oldest first, at most `limit`.
     pub(crate) fn after(&self, number: u64, limit: usize) -> Vec<(u64, Arc<Record>)> {
         let ring = self.ring();
         let first = ring.records.partition_point(|(known, _)| *known <= number);
@@ -163,7 +163,7 @@ impl Kept {
         Some(Arc::clone(&ring.records.get(at.ok()?)?.1))
     }
 
-    /// Forgets all records. Counts stay.
+    /// Removes all records. Counts are kept.
     pub(crate) fn clear(&self) {
         *self.ring() = Ring::default();
     }
@@ -175,7 +175,7 @@ impl Kept {
         ring.records.front().map_or(next, |(number, _)| *number)
     }
 
-    /// Requests that were not kept because there were too many at once.
+    /// The number of requests dropped because the queue was full.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }

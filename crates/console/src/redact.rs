@@ -7,10 +7,10 @@ use serde_json::Value;
 /// The placeholder of redacted values.
 pub(crate) const REDACTED: &str = "(redacted)";
 
-/// The annotation in which `kubectl apply` keeps the whole object.
+/// The annotation in which `kubectl apply` stores the entire object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Returns true if objects of this kind hold credentials.
+/// Returns true if objects of this kind contain credentials.
 pub(crate) fn is_sensitive(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
@@ -18,7 +18,7 @@ pub(crate) fn is_sensitive(group: &str, kind: &str) -> bool {
     )
 }
 
-/// The object without credentials. Others are borrowed as they are.
+/// The object without credentials. Objects of other kinds are borrowed unchanged.
 pub(crate) fn redacted<'v>(group: &str, kind: &str, object: &'v Value) -> Cow<'v, Value> {
     if !is_sensitive(group, kind) {
         return Cow::Borrowed(object);
@@ -27,7 +27,7 @@ pub(crate) fn redacted<'v>(group: &str, kind: &str, object: &'v Value) -> Cow<'v
     let redact = |value: &mut Value| *value = Value::from(REDACTED);
     for name in ["data", "stringData"] {
         match object.get_mut(name) {
-            // The keys stay: they say what was changed.
+            // Keys are kept: they show what was changed.
             Some(Value::Object(members)) => members.values_mut().for_each(redact),
             Some(other) if !other.is_null() => redact(other),
             _ => {}

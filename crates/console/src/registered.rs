@@ -92,7 +92,7 @@ impl Registered {
         Ok(Self { kinds, around })
     }
 
-    /// All of it for the page. Takes a while where there is much to lint.
+    /// All of it as JSON. Linting large sets takes time.
     pub(crate) fn to_value(&self, kept: &Kept) -> Value {
         let findings = self.findings();
         let statistics = kept.statistics.lock();
@@ -177,7 +177,7 @@ impl Registered {
         let registered = self.kinds.iter().flat_map(|(_, objects)| objects);
         for object in registered.chain(&self.around) {
             let text = object.to_string();
-            // What the API server took can be read; a rule has nothing to say about what cannot.
+            // Objects accepted by the API server can be decoded; undecodable ones have no findings.
             if let Ok(parsed) = document::parse(text.as_bytes()) {
                 let _ = set.add(parsed.root());
             }

@@ -1,16 +1,16 @@
-//! The pages, and what they ask for.
+//! The pages, and their API.
 //!
-//! | Path | Answer |
+//! | Path | Response |
 //! |---|---|
-//! | `/`, `/app.js`, `/style.css` | the page, to everybody: it has no data |
-//! | `GET /api/session` | who asks, and whether they may see objects |
+//! | `/`, `/app.js`, `/style.css` | the page, without authentication: it has no data |
+//! | `GET /api/session` | the user, and the permission to see objects |
 //! | `GET /api/requests?after=N` | rows of the list |
-//! | `GET /api/stream?after=N` | rows as they come, one JSON object to a line |
+//! | `GET /api/stream?after=N` | rows as they arrive, one JSON object per line |
 //! | `GET /api/requests/N` | one request |
 //! | `GET /api/registered` | webhooks and policies |
 //! | `POST /api/cel` | an expression on a request |
 //! | `POST /api/capture` | requests as AdmissionReviews |
-//! | `POST /api/clear` | forgets all requests |
+//! | `POST /api/clear` | removes all requests |
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,17 +43,17 @@ use crate::record::without_objects;
 use crate::recorder::{Kept, Recorder};
 use crate::registered::{self, Registered};
 
-/// The largest body of a question.
+/// The maximum size of a request body.
 const MAX_BODY: usize = 1 << 20;
-/// The most rows of one answer, and the most reviews.
+/// The maximum number of rows or reviews in a response.
 const MAX_ROWS: usize = 10_000;
-/// Rows that are sent at a time.
+/// The number of rows sent at once.
 const BATCH: usize = 256;
-/// A stream without news says so, lest it be taken for dead.
+/// The interval of heartbeats in an idle stream, so that clients do not consider it dead.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Connections of browsers are few.
+/// The maximum number of connections; browsers open few.
 const CONNECTIONS: usize = 256;
-/// The time for answers under way when the server stops.
+/// The time for requests in progress at shutdown.
 const DRAIN: Duration = Duration::from_secs(1);
 
 const PAGES: [(&str, &str, &str); 4] = [
@@ -75,7 +75,7 @@ const PAGES: [(&str, &str, &str); 4] = [
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-/// Nothing from elsewhere, no script but ours, no markup made by script, no frame around it.
+/// No external resources, only this server's scripts, no HTML from scripts, no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
@@ -104,9 +104,9 @@ pub struct Serving {
     pub recorder: Arc<Recorder>,
     /// The API server.
     pub cluster: Arc<dyn Cluster>,
-    /// The token of the URL that was printed.
+    /// The token of the printed URL.
     pub token: Token,
-    /// The certificate; none for plain HTTP, which is for loopback addresses.
+    /// The TLS configuration; `None` for plain HTTP, which is for loopback addresses.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
@@ -116,7 +116,7 @@ impl fmt::Debug for Serving {
     }
 }
 
-/// Serves a console until `stop` says so.
+/// Serves a console until `stop` is signalled.
 pub async fn serve(listener: TcpListener, serving: Serving, stop: watch::Receiver<Phase>) {
     let Serving {
         recorder,
@@ -188,7 +188,7 @@ struct Console {
     token: Token,
     is_secure: bool,
     stop: watch::Receiver<Phase>,
-    /// One lint at a time.
+    /// Serialises lint runs.
     linting: Mutex<()>,
 }
 
@@ -426,7 +426,7 @@ impl Console {
 
     fn capture(&self, body: &[u8]) -> Result<Response, Failure> {
         let Wanted { requests } = parse(body)?;
-        // Each once: what is kept is bounded, and so is the answer.
+        // Deduplicated: the number of records is bounded, and so is the response.
         let requests: BTreeSet<u64> = requests.into_iter().take(MAX_ROWS).collect();
         let records = requests.iter().filter_map(|number| self.kept.get(*number));
         let mut text = String::new();
@@ -497,7 +497,7 @@ fn response(content_type: &'static str, body: Body) -> Response {
     response
 }
 
-/// Sets the headers that every answer has.
+/// Sets the security headers of every response.
 fn harden(mut response: Response) -> Response {
     for (name, value) in HEADERS {
         let value = http::HeaderValue::from_static(value);

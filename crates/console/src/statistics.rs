@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// The maximum number of counted webhooks and policies; later ones are not counted.
 const MAX_SUBJECTS: usize = 4_096;
-/// Buckets of time: the first ends at 50 µs, each other at twice the time.
+/// Latency buckets: the first ends at 50 µs, each further one at twice the previous bound.
 const BUCKETS: usize = 24;
 const FIRST_BUCKET: f64 = 0.05;
 /// The number of latest outcomes that determine the health.
@@ -43,7 +43,7 @@ pub(crate) struct Counts {
     skipped: u64,
     buckets: [u64; BUCKETS],
     total: Duration,
-    /// One bit for each of the last outcomes; set when it failed.
+    /// One bit for each recent outcome; set for failures.
     recent: u32,
     recorded: u32,
     last_failure: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Counts {
 }
 
 impl Statistics {
-    /// Adds what happened to one request. `time` is in milliseconds since 1970.
+    /// Adds the results of one request. `time` is in milliseconds since 1970.
     pub(crate) fn add(&mut self, trace: &Trace, time: u64) {
         for (step, plugin) in trace.plugins() {
             for hook in &plugin.hooks {
@@ -170,7 +170,7 @@ impl Counts {
         Some(end)
     }
 
-    /// A word for the last outcomes.
+    /// The health according to the recent outcomes.
     fn health(&self) -> &'static str {
         match (self.recorded, self.recent.count_ones()) {
             (0, _) => "idle",

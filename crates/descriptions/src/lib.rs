@@ -1,27 +1,27 @@
-//! The descriptions of Kubernetes' types and their members, as `kubectl explain` shows them.
+//! The descriptions of Kubernetes' types and fields, as `kubectl explain` prints them.
 //!
-//! They are read from `k8s-openapi` while this crate is built, and are part of the binary in compressed
-//! form: none of them is in this repository, and none of that crate is linked.
+//! The build script extracts them from `k8s-openapi` and embeds them compressed: this repository contains no
+//! descriptions, and that crate is not linked.
 //!
 //! ```text
-//!   k8s-openapi ──(build.rs)──► lines ──► deflate ──► binary ──► text(), when somebody asks
+//!   k8s-openapi ──(build.rs)──► lines ──► deflate ──► binary ──► text(), on demand
 //! ```
 //!
-//! One line per type and member: `TYPE \t MEMBER \t DESCRIPTION`, with the member empty for the type itself.
-//! `\\` and `\n` stand for a backslash and the end of a line.
+//! One line per type and field: `TYPE \t FIELD \t DESCRIPTION`, with an empty field for the type itself.
+//! `\\` and `\n` are escapes of a backslash and a line break.
 
 use std::io::Read as _;
 
 use flate2::read::DeflateDecoder;
 
-/// The lines, compressed.
+/// The compressed lines.
 static LINES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.deflate"));
 
-/// The lines. It takes some milliseconds, and keeps nothing.
+/// Decompresses the lines, in a few milliseconds; the result is not cached.
 #[must_use]
 pub fn text() -> String {
     let mut text = String::new();
-    // What the build script has written can be read; without it nothing is described.
+    // The build script's output is always valid; otherwise there would be no descriptions.
     if DeflateDecoder::new(LINES)
         .read_to_string(&mut text)
         .is_err()
@@ -31,7 +31,7 @@ pub fn text() -> String {
     text
 }
 
-/// The size in the binary, in bytes.
+/// The compressed size, in bytes.
 #[must_use]
 pub fn compressed_len() -> usize {
     LINES.len()

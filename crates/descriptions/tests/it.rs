@@ -1,4 +1,4 @@
-//! The described types, and the cost of descriptions.
+//! Coverage and cost of the descriptions.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ fn every_kind_that_is_served_is_described() {
             }
         }
     }
-    // The versions that upstream no longer serves, and k8s-openapi no longer has.
+    // Versions that upstream no longer serves are not in k8s-openapi.
     missing.retain(|name| !name.contains("v1beta1"));
     assert!(missing.is_empty(), "{missing:?}");
 }
@@ -33,7 +33,7 @@ fn members_are_described_in_kubernetes_words() {
     let descriptions = Descriptions::parse(lockgate_descriptions::text());
     let image = descriptions.of("io.k8s.api.core.v1.Container", "image");
     assert!(image.unwrap().starts_with("Container image name."));
-    // Several lines, and quotes.
+    // A description with several lines and quotes.
     let operator = descriptions.of("io.k8s.api.core.v1.NodeSelectorRequirement", "operator");
     assert!(operator.is_some());
     let time = descriptions.of("io.k8s.api.core.v1.PodCondition", "lastTransitionTime");

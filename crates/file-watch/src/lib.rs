@@ -1,6 +1,7 @@
-//! Notices that files of some directories change.
+//! File change events for directories.
 //!
-//! Systems and file systems differ in their events, so an event is only a hint: users also poll the files.
+//! Events differ between operating systems and file systems, so they are only hints: users also poll the
+//! files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,8 +14,8 @@ use tokio::sync::Notify;
 
 pub use notify::Error;
 
-/// Watches directories rather than files: a Secret that is mounted changes by another symbolic link in
-/// its directory.
+/// Watches directories instead of files: a mounted Secret is updated by replacing a symbolic link in its
+/// directory.
 #[derive(Debug)]
 pub struct FileWatch {
     directories: Arc<BTreeSet<PathBuf>>,
@@ -26,12 +27,12 @@ pub struct FileWatch {
 #[derive(Debug, Default)]
 struct Heard {
     changed: Notify,
-    /// `true` if a directory itself was removed, or events stopped.
+    /// True if a watched directory was removed, or watching failed.
     lost: AtomicBool,
 }
 
 impl FileWatch {
-    /// Watches nothing yet.
+    /// Creates a watch that is not started.
     #[must_use]
     pub fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
         Self {
@@ -41,11 +42,11 @@ impl FileWatch {
         }
     }
 
-    /// Begins to watch, if that is not done already.
+    /// Starts watching, unless already started.
     ///
     /// # Errors
     ///
-    /// A directory cannot be watched; the others are.
+    /// A directory cannot be watched; all others are.
     pub fn begin(&mut self) -> Result<(), Error> {
         let lost = self.heard.lost.swap(false, Ordering::AcqRel);
         if self.watcher.is_some() && !lost {
@@ -54,18 +55,18 @@ impl FileWatch {
         self.begin_anew()
     }
 
-    /// Begins to watch, or begins anew: a directory may be another one than it was, or exist at last.
+    /// Starts or restarts watching, as a directory may have been replaced or created.
     ///
     /// # Errors
     ///
-    /// A directory cannot be watched; the others are.
+    /// A directory cannot be watched; all others are.
     pub fn begin_anew(&mut self) -> Result<(), Error> {
         self.watcher = None;
         let (heard, directories) = (Arc::clone(&self.heard), Arc::clone(&self.directories));
         let listen = move |event: Result<Event, Error>| {
             let (is_change, is_lost) = match &event {
                 Ok(event) => (is_change(&event.kind), is_gone(event, &directories)),
-                // It may have overheard something.
+                // Events may have been lost.
                 Err(_) => (true, true),
             };
             if is_lost {
@@ -79,7 +80,7 @@ impl FileWatch {
         let mut outcome = Ok(());
         for directory in self.directories.iter() {
             if let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive) {
-                // Tried again next time.
+                // Retried by the next call.
                 self.heard.lost.store(true, Ordering::Release);
                 outcome = outcome.and(Err(error));
             }
@@ -88,7 +89,7 @@ impl FileWatch {
         outcome
     }
 
-    /// Waits until something changed since the last time.
+    /// Waits for a change since the last call.
     pub async fn changed(&self) {
         self.heard.changed.notified().await;
     }
@@ -103,7 +104,7 @@ pub fn directory_of(file: &Path) -> PathBuf {
     }
 }
 
-/// Returns `true` if an event can mean changed files; reads raise events too.
+/// Returns true for events that may change files; reads also cause events.
 fn is_change(kind: &EventKind) -> bool {
     match kind {
         EventKind::Access(kind) => *kind == AccessKind::Close(AccessMode::Write),
@@ -111,7 +112,7 @@ fn is_change(kind: &EventKind) -> bool {
     }
 }
 
-/// Returns `true` if a watched directory was replaced.
+/// Returns true if a watched directory was removed or renamed.
 fn is_gone(event: &Event, directories: &BTreeSet<PathBuf>) -> bool {
     let is_moved = matches!(
         event.kind,

@@ -1,8 +1,8 @@
-//! Feeds an engine from a live API server: webhooks are registered there, and asked here.
+//! Feeds an engine from a live API server: webhooks are registered there, and called here.
 //!
-//! An API server of one's own, aggregated or not, calls the webhooks that users register with the main
-//! one. So it lists and watches the registrations, and the namespaces for their labels. This example
-//! does that, and says after every change which webhooks would hear of a new note.
+//! A custom API server, aggregated or not, calls the webhooks that users register with the main one. So it lists and
+//! watches the webhook configurations, and the namespaces for their labels. This example does that, and prints after
+//! every change which webhooks would be called for a new note.
 //!
 //! ```text
 //!   cargo run -p lockgate-follow --example watch_registrations -- ~/.kube/config
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The webhooks that would hear of a new note in the namespace `default`, conditions aside.
+/// The webhooks that would be called for a new note in the namespace `default`, match conditions aside.
 fn told(engine: &Engine) -> Vec<String> {
     let mut note = request::Request::new(
         Operation::Create,

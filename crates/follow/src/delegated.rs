@@ -1,4 +1,4 @@
-//! Authentication and authorization that the main API server does.
+//! Authentication and authorization, delegated to the main API server.
 //!
 //! UPSTREAM: apiserver pkg/authentication/authenticatorfactory, pkg/authorization/authorizerfactory
 
@@ -29,7 +29,7 @@ const PUBLISHED: &str =
 /// UPSTREAM: apiserver pkg/server/options (ten seconds for each)
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Answers that are kept.
+/// The maximum number of cached responses.
 const MAX_KEPT: usize = 4096;
 
 /// The maximum token length.
@@ -46,7 +46,7 @@ pub struct Delegated {
 /// The identity of a client: its certificate and headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'r> {
-    /// The certificates it showed, unverified, its own first.
+    /// The client's certificates, unverified, the leaf first.
     pub certificates: &'r [CertificateDer<'r>],
     /// The headers of the request.
     pub headers: &'r HeaderMap,
@@ -63,24 +63,24 @@ pub struct Permission<'r> {
     pub version: &'r str,
     /// The resource.
     pub resource: &'r str,
-    /// The subresource, if it is one.
+    /// The subresource, if any.
     pub subresource: &'r str,
-    /// The namespace, if it is in one.
+    /// The namespace, if any.
     pub namespace: &'r str,
-    /// The name, if there is one.
+    /// The name, if any.
     pub name: &'r str,
-    /// The path, if it is no resource.
+    /// The path of a non-resource request.
     pub path: &'r str,
 }
 
-/// A request that gets no further.
+/// A rejected request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DelegatedError {
     /// 401: authentication failed.
     #[error("Unauthorized")]
     Unauthorized,
-    /// 403: the user may not.
+    /// 403: the user lacks the permission.
     #[error("{0}")]
     Forbidden(String),
     /// 500: the main server is unavailable. Requests are rejected meanwhile.
@@ -111,11 +111,11 @@ impl Delegated {
         }
     }
 
-    /// Reads how clients are authenticated; to be called every now and then.
+    /// Reads the authentication configuration; to be called periodically.
     ///
     /// # Errors
     ///
-    /// The main server does not publish it. The previous value is kept.
+    /// Fails if the main server does not publish it. The previous configuration is kept.
     pub async fn refresh(&self) -> Result<(), Failure> {
         let (code, object) = self.server.exchange(PUBLISHED, None).await?;
         if code != 200 {
@@ -125,14 +125,13 @@ impl Delegated {
         Ok(())
     }
 
-    /// Returns `true` once it is known how clients are authenticated.
+    /// Returns `true` once the authentication configuration is known.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.published.load().is_some()
     }
 
-    /// Finds out who a request is from: by the headers of the main server, a client certificate, or a
-    /// token.
+    /// Authenticates a request: by the headers of the main server, a client certificate, or a token.
     ///
     /// # Errors
     ///
@@ -169,7 +168,7 @@ impl Delegated {
         user.ok_or(DelegatedError::Unauthorized)
     }
 
-    /// Finds out whether a user may.
+    /// Authorizes a user.
     ///
     /// # Errors
     ///
@@ -179,7 +178,7 @@ impl Delegated {
         user: &UserInfo,
         wanted: &Permission<'_>,
     ) -> Result<(), DelegatedError> {
-        // The check of the main server comes as one who may do everything.
+        // The main server's availability checks come as `system:masters`, which the review always allows.
         let mut spec = json!({
             "user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra,
         });
@@ -279,8 +278,7 @@ fn user_of(value: &Value) -> UserInfo {
     }
 }
 
-/// Reads the published config map. An authority that cannot be read is an error: fewer must not be believed
-/// to be none.
+/// Parses the published ConfigMap. An unreadable CA is an error: it must not be treated as an absent one.
 fn read(data: &Value) -> Result<Published, Failure> {
     let verifier = |key: &str| -> Result<Option<Arc<dyn ClientCertVerifier>>, Failure> {
         let Some(pem) = data[key].as_str().filter(|pem| !pem.trim().is_empty()) else {
@@ -312,7 +310,7 @@ fn read(data: &Value) -> Result<Published, Failure> {
 }
 
 impl Published {
-    /// The user that a certificate proves, by itself or by the headers it makes good.
+    /// The user of a certificate, by its subject or by the headers that it authenticates.
     fn by_certificate(&self, identity: Identity<'_>) -> Result<Option<UserInfo>, DelegatedError> {
         let Some((own, intermediates)) = identity.certificates.split_first() else {
             return Ok(None);
@@ -406,7 +404,7 @@ fn unescaped(key: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Answers of the main server, for a while.
+/// Cached responses of the main server.
 struct Kept<T>(HashMap<[u8; 32], (Instant, T)>);
 
 impl<T> Default for Kept<T> {
@@ -425,7 +423,7 @@ impl<T: Clone> Kept<T> {
         if self.0.len() >= MAX_KEPT {
             self.0.retain(|_, (since, _)| since.elapsed() < FRESH);
         }
-        // Callers choose the keys: when all are fresh, none is kept.
+        // Clients choose the keys: when the cache is full of fresh entries, nothing is added.
         if self.0.len() < MAX_KEPT {
             self.0.insert(key, (Instant::now(), answer));
         }

@@ -23,7 +23,7 @@ const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 /// The initial and the maximum backoff.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// An engine, and what keeps it up to date.
+/// An engine, and the watches that update it.
 pub struct Feed {
     /// The engine.
     pub engine: Engine,
@@ -39,11 +39,11 @@ impl std::fmt::Debug for Feed {
 }
 
 impl Feed {
-    /// An empty engine; requests wait until it is synced.
+    /// Creates an empty engine; requests wait until it is synced.
     ///
     /// # Errors
     ///
-    /// The engine cannot be made.
+    /// Fails if the engine cannot be created.
     pub fn new(server: Arc<Server>) -> Result<Self, Failure> {
         let namespaces = Arc::new(Known {
             server: Arc::clone(&server),
@@ -63,13 +63,13 @@ impl Feed {
         })
     }
 
-    /// Changes with every change that is followed.
+    /// A counter of the applied changes.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Keeps the engine up to date for as long as it is polled.
+    /// Keeps the engine up to date while it is polled.
     pub async fn run(&self, report: impl Fn(&str) + Sync) {
         let registrations = "/apis/admissionregistration.k8s.io/v1";
         let mutating = format!("{registrations}/mutatingwebhookconfigurations");
@@ -128,7 +128,7 @@ impl Feed {
         })
     }
 
-    /// Follows one watch to its end.
+    /// Reads one watch until it ends.
     async fn watch(&self, path: &str, sink: &dyn Sink, since: String) -> Result<Step, Failure> {
         let query = format!("{path}?watch=1&allowWatchBookmarks=true&resourceVersion={since}");
         let response = self.server.get(&query).await?;
@@ -171,9 +171,9 @@ impl Feed {
 
 /// The state of a followed collection.
 struct Step {
-    /// The version to watch from; none to list again.
+    /// The resourceVersion to watch from; `None` to list again.
     version: Option<String>,
-    /// Something was learned.
+    /// True if any event was received.
     progress: bool,
 }
 
@@ -204,7 +204,7 @@ impl Sink for Configurations {
     }
 }
 
-/// The namespaces the server told of; none before the first list.
+/// The namespaces of the server; `None` before the first list.
 struct Known {
     server: Arc<Server>,
     namespaces: Mutex<Option<HashMap<String, Arc<Namespace>>>>,
@@ -295,7 +295,7 @@ fn namespace(object: Value<'_>) -> Arc<Namespace> {
     })
 }
 
-/// The lines of a body, as they come.
+/// The lines of a streamed body.
 struct Lines {
     body: Incoming,
     rest: BytesMut,

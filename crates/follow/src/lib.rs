@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   main API server ──► Feed ──► Engine: webhooks that are registered there are called here
-//!                   ──► Delegated: who a request is from, and whether they may
+//!                   ──► Delegated: authentication and authorization of requests
 //! ```
 //!
 //! An aggregated server receives requests from the main one, which has authenticated and authorized them; direct

@@ -23,13 +23,13 @@ use tokio_rustls::TlsConnector;
 /// An error of a request to the main server.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// The largest answer that is read whole.
+/// The maximum size of a complete response.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
 /// The timeout of a complete response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The main API server: its address and our credentials.
+/// The main API server: its address and the credentials for it.
 pub struct Server {
     host: String,
     port: u16,
@@ -38,7 +38,7 @@ pub struct Server {
 }
 
 impl std::fmt::Debug for Server {
-    /// Shows nothing of the token.
+    /// Hides the token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server")
             .field("host", &self.host)
@@ -47,11 +47,11 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// By address, authority and token.
+    /// Creates a client from URL, CA certificates and token.
     ///
     /// # Errors
     ///
-    /// The URL or the authority is none.
+    /// Fails if the URL or the CA certificates are invalid.
     pub fn new(url: &str, ca_pem: &[u8], token: Option<String>) -> Result<Self, Failure> {
         Self::with_certificate(url, ca_pem, token, None)
     }
@@ -90,11 +90,11 @@ impl Server {
         })
     }
 
-    /// By the current context of a kubeconfig file.
+    /// Creates a client from the current context of a kubeconfig file.
     ///
     /// # Errors
     ///
-    /// The file is no kubeconfig, or names what is not there.
+    /// Fails if the file is not a kubeconfig, or refers to missing entries.
     pub fn from_kubeconfig(file: &Path) -> Result<Self, Failure> {
         let text = fs::read_to_string(file)?;
         let document = yaml::parse(&text).map_err(|error| error.to_string())?;
@@ -138,16 +138,16 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The server cannot be reached.
+    /// Fails if the server is unreachable.
     pub async fn get(&self, path: &str) -> Result<Response<Incoming>, Failure> {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
-    /// Gets or posts an object, and reads the answer to its end.
+    /// Gets or posts an object, and reads the entire response.
     ///
     /// # Errors
     ///
-    /// The server cannot be reached, does not answer in time, or not with an object.
+    /// Fails if the server is unreachable, does not respond in time, or does not return an object.
     pub async fn exchange(
         &self,
         path: &str,
@@ -196,7 +196,7 @@ impl Server {
     }
 }
 
-/// The entry of a list in a kubeconfig that has this name.
+/// The entry of this name in a list of a kubeconfig.
 fn entry<'d>(root: Value<'d>, list: &str, name: Value<'_>) -> Result<Value<'d>, Failure> {
     let mut entries = root.get(list).into_iter().flat_map(|list| list.items());
     let has_name = |entry: &Value<'d>| {

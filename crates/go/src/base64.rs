@@ -1,21 +1,21 @@
-//! Standard base64 with the position Go reports for bad input.
+//! Standard base64, with the error positions of Go's decoder.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Bad base64.
+/// Invalid base64 at this byte position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("illegal base64 data at input byte {0}")]
 pub struct CorruptInput(pub usize);
 
-/// Decodes padded standard base64; line ends inside the text are ignored.
+/// Decodes padded standard base64; line breaks are ignored.
 ///
 /// # Errors
 ///
-/// The position of the byte at which Go's decoder gives up.
+/// The byte position of Go's decoding error.
 pub fn decode(text: &str) -> Result<Vec<u8>, CorruptInput> {
-    // The common case is clean input, decoded at full speed by the crate; only when that fails is
-    // the text walked as Go walks it.
+    // Valid input is decoded at full speed by the crate; only invalid input is decoded again like
+    // in Go, for the position.
     STANDARD
         .decode(text)
         .or_else(|_| decode_like_go(text.as_bytes()))
@@ -27,7 +27,7 @@ pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// UPSTREAM: encoding/base64 (decodeQuantum) decides which byte is named.
+/// UPSTREAM: encoding/base64 (decodeQuantum) determines the reported position.
 fn decode_like_go(text: &[u8]) -> Result<Vec<u8>, CorruptInput> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let mut at = 0;
@@ -57,7 +57,7 @@ fn decode_like_go(text: &[u8]) -> Result<Vec<u8>, CorruptInput> {
     }
 }
 
-/// Reads the padding, whose first `=` was just read, and the end of the text.
+/// Parses the rest of the padding after its first `=`, up to the end of input.
 fn finish(
     text: &[u8],
     mut at: usize,
@@ -76,7 +76,7 @@ fn finish(
             match text.get(at) {
                 None => return Err(CorruptInput(text.len())),
                 Some(b'=') => at += 1,
-                // Not the byte that is wrong, but the one before it.
+                // Upstream reports the byte before the invalid one.
                 Some(_) => return Err(CorruptInput(at - 1)),
             }
             out.push(a << 2 | b >> 4);
@@ -138,7 +138,7 @@ mod tests {
         ] {
             assert_eq!(decode(text).as_deref(), Ok(want.as_bytes()), "{text:?}");
         }
-        // Bits beyond the last byte are not checked.
+        // Unused bits of the last character are not checked.
         assert_eq!(decode("W1==").as_deref(), Ok(&b"["[..]));
     }
 }

@@ -1,25 +1,25 @@
-//! IP addresses as Go's `net/netip` reads them, with its error texts.
+//! IP addresses, parsed like Go's `net/netip`, with its error texts.
 // UPSTREAM: Go net/netip/netip.go (ParseAddr).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::quote::quote_bytes;
 
-/// An address as written; nothing is forbidden yet.
+/// A parsed address, without restrictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parsed {
     /// The address without its zone.
     pub address: IpAddr,
-    /// True if a zone such as `%eth0` followed the address.
+    /// True if the address has a zone such as `%eth0`.
     pub has_zone: bool,
 }
 
-/// A text that is no address.
+/// A string that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     text: Vec<u8>,
     message: &'static str,
-    /// The rest of the text from the offending byte on; empty if no single place is to blame.
+    /// The rest of the string from the invalid byte; empty if the error has no position.
     at: Vec<u8>,
 }
 
@@ -41,7 +41,7 @@ impl std::fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// A message and the rest of the text it is about.
+/// An error message and the rest of the string it refers to.
 type Failure<'a> = (&'static str, &'a [u8]);
 
 /// Parses an address of either family, with or without a zone.
@@ -57,7 +57,7 @@ type Failure<'a> = (&'static str, &'a [u8]);
 ///
 /// # Errors
 ///
-/// Text that is no address.
+/// A string that is not an address.
 pub fn parse(text: &[u8]) -> Result<Parsed, ParseError> {
     let parsed = match text.iter().find(|b| matches!(b, b'.' | b':' | b'%')) {
         Some(b'.') => v4(text).map(|octets| Parsed {
@@ -197,14 +197,14 @@ fn v6(text: &[u8]) -> Result<Ipv6Addr, Failure<'_>> {
         Some(_) if missing == 0 => {
             return Err(("the :: must expand to at least one field of zeros", b""));
         }
-        // The segments behind the double colon move to the end; those that are free are zero.
+        // The segments after the double colon are moved to the end; the gap is zero.
         Some(at) => segments[at..].rotate_right(missing),
         None => {}
     }
     Ok(Ipv6Addr::from(segments))
 }
 
-/// Reads up to four hexadecimal digits.
+/// Parses up to four hexadecimal digits.
 fn hex_group(text: &[u8]) -> Result<(u16, &[u8]), Failure<'_>> {
     let (mut value, mut end) = (0, 0);
     while let Some(digit) = text.get(end).and_then(|b| char::from(*b).to_digit(16)) {

@@ -1,4 +1,4 @@
-//! Writing JSON as Go's encoder does: `<`, `>`, `&` and the two line separators are escaped.
+//! Encodes JSON like Go's encoder: `<`, `>`, `&` and the two line separators are escaped.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::Formatter;
 
-/// Writes compact JSON in the form of Go's encoder.
+/// Encodes compact JSON like Go's encoder.
 ///
 /// ```
 /// assert_eq!(lockgate_go::json::to_string("<a>"), r#""\u003ca\u003e""#);
@@ -14,14 +14,14 @@ use serde_json::ser::Formatter;
 ///
 /// # Panics
 ///
-/// If `value` refuses to be serialized, or has a map whose keys are no strings. Types of the API
-/// do neither; half an object must never be sent or stored.
+/// If `value` fails to serialize, or has a map with non-string keys. API types do neither; a partial object
+/// must never be sent or stored.
 #[must_use]
 pub fn to_string<T: Serialize + ?Sized>(value: &T) -> String {
     write(value, GoForm { html_safe: true })
 }
 
-/// Writes compact JSON with Go's numbers, and strings without HTML escapes.
+/// Encodes compact JSON with Go's number format, without HTML escapes in strings.
 ///
 /// # Panics
 ///
@@ -31,7 +31,7 @@ pub fn to_string_plain<T: Serialize + ?Sized>(value: &T) -> String {
     write(value, GoForm { html_safe: false })
 }
 
-/// Appends what [`to_string`] returns.
+/// Appends the output of [`to_string`].
 ///
 /// # Panics
 ///
@@ -40,10 +40,10 @@ pub fn append<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     append_in(out, value, GoForm { html_safe: true });
 }
 
-/// Appends what [`to_string`] returns for a tree, in one pass over its bytes.
+/// Appends the output of [`to_string`] for a `Value`, in one pass over its bytes.
 ///
-/// Every object that is stored or sent passes here, so it is worth a writer of its own. It recurses as
-/// deep as the tree, whose depth its reader bounds.
+/// This is the hot path for all stored and sent objects, so it has a dedicated encoder. The recursion is
+/// bounded, as decoders limit the depth of the value.
 pub fn append_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
@@ -76,7 +76,7 @@ pub fn append_value(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// Returns what [`to_string`] returns for a tree.
+/// The output of [`to_string`] for a `Value`.
 #[must_use]
 pub fn value_to_string(value: &Value) -> String {
     let mut out = Vec::with_capacity(USUAL_SIZE * 8);
@@ -97,7 +97,7 @@ pub fn append_str(out: &mut Vec<u8>, text: &str) {
             at += 1;
             continue;
         }
-        // U+2028 and U+2029 are e2 80 a8 and e2 80 a9; other characters that begin with e2 are plain.
+        // U+2028 and U+2029 are e2 80 a8 and e2 80 a9; other characters starting with e2 are not escaped.
         let length = if escape == SEPARATOR { 3 } else { 1 };
         let separator = match bytes.get(at..at + length) {
             Some([0xe2, 0x80, last @ (0xa8 | 0xa9)]) => Some(*last),
@@ -125,14 +125,14 @@ pub fn append_str(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// A byte that is written as it is.
+/// A byte that is not escaped.
 const PLAIN: u8 = 0;
-/// A byte that is written as `\u00xx`.
+/// A byte that is escaped as `\u00xx`.
 const HEX: u8 = b'u';
-/// The first byte of what may be a line separator.
+/// The first byte of a possible line separator.
 const SEPARATOR: u8 = b's';
 
-/// The form each byte of a string is written in: as it is, by a letter after a backslash, or by its number.
+/// The escape of each byte of a string: none, a letter after a backslash, or its code.
 static ESCAPES: [u8; 256] = {
     let mut escapes = [PLAIN; 256];
     let mut control = 0;
@@ -154,7 +154,7 @@ static ESCAPES: [u8; 256] = {
     escapes
 };
 
-/// Most texts are metadata or short objects; growing from nothing costs more than writing them.
+/// Most outputs are metadata or small objects; growing an empty buffer costs more than encoding them.
 const USUAL_SIZE: usize = 128;
 
 fn write<T: Serialize + ?Sized>(value: &T, form: GoForm) -> String {
@@ -184,7 +184,7 @@ impl Formatter for GoForm {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        // Nearly every text passes here. 0xe2 is the first byte of the line separators, and of others.
+        // Hot path for nearly all strings. 0xe2 is the first byte of the line separators, among others.
         let may_be_unsafe = |&byte: &u8| matches!(byte, b'<' | b'>' | b'&' | 0xe2);
         if !self.html_safe || !fragment.as_bytes().iter().any(may_be_unsafe) {
             return writer.write_all(fragment.as_bytes());
@@ -204,7 +204,7 @@ impl Formatter for GoForm {
     }
 }
 
-/// Writes a number as Go's JSON encoder does.
+/// Formats a number like Go's JSON encoder.
 #[must_use]
 pub fn format_float(number: f64) -> String {
     let magnitude = number.abs();

@@ -1,9 +1,9 @@
-//! The corners of Go's standard library, and of the libraries every Kubernetes server is built on,
-//! whose results are part of the API.
+//! The parts of Go's standard library, and of Kubernetes' libraries, whose results are part of the
+//! API.
 //!
-//! Clients compare texts, sizes and numbers, so they are reproduced here rather than approximated
-//! with Rust's own forms: a quoted string in an error, a duration in a flag, a float in a stored
-//! object, a refused URL.
+//! Clients compare strings, sizes and numbers, so Go's formats are reproduced instead of Rust's: a
+//! quoted string in an error, a duration in a flag, a float in a stored object, the parse error of
+//! a URL.
 //!
 //! ```
 //! use lockgate_go::quote::quote;
@@ -19,7 +19,7 @@
 //! |---|---|
 //! | [`quote`] | `strconv.Quote`, and the strings of `encoding/json` |
 //! | [`number`] | `strconv`'s numbers, and the number verbs of `fmt` |
-//! | [`base64`] | `encoding/base64` with the position of bad input |
+//! | [`base64`] | `encoding/base64` with its error positions |
 //! | [`json`] | the output of `encoding/json` |
 //! | [`mime`] | `mime.ParseMediaType` |
 //! | [`ip`] | `netip.ParseAddr` |

@@ -1,4 +1,4 @@
-//! Checking a media type as Go's `mime` package does.
+//! Parses media types like Go's `mime` package.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 ///
 /// # Errors
 ///
-/// The text of Go's error.
+/// Go's error text.
 ///
 /// UPSTREAM: Go mime/mediatype.go (ParseMediaType).
 pub fn parse_media_type(text: &str) -> Result<String, &'static str> {
@@ -17,13 +17,13 @@ pub fn parse_media_type(text: &str) -> Result<String, &'static str> {
     let mut seen = HashMap::new();
     while !rest.is_empty() {
         let Some((name, value, after)) = parse_parameter(rest) else {
-            // A trailing semicolon is forgiven.
+            // A trailing semicolon is allowed.
             if rest.trim() == ";" {
                 break;
             }
             return Err("mime: invalid media parameter");
         };
-        // The same value twice is forgiven too.
+        // A repeated parameter with the same value is allowed.
         if seen
             .insert(name, value.clone())
             .is_some_and(|earlier| earlier != value)
@@ -53,7 +53,7 @@ fn check_media_type(media_type: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Reads `; name=value` and returns the name, the value and what follows.
+/// Parses `; name=value` and returns the name, the value and the rest.
 fn parse_parameter(text: &str) -> Option<(String, String, &str)> {
     let (name, rest) = take_token(text.strip_prefix(';')?.trim_start());
     if name.is_empty() {
@@ -73,8 +73,8 @@ fn parse_parameter(text: &str) -> Option<(String, String, &str)> {
     Some((name.to_lowercase(), value, rest))
 }
 
-/// Reads a quoted text up to and including its closing quote. A backslash escapes only what needs
-/// it; elsewhere it stands for itself.
+/// Parses a quoted string up to and including its closing quote. A backslash only escapes
+/// characters that need it; otherwise it is literal.
 fn take_quoted(text: &str) -> Option<(String, &str)> {
     let mut out = String::new();
     let mut chars = text.char_indices().peekable();

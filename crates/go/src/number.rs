@@ -1,9 +1,9 @@
-//! Numbers as text and as each other, with Go's rules.
+//! Parsing, formatting and conversion of numbers by Go's rules.
 //!
-//! Responsible for the conversions CEL's `int()`, `uint()`, `double()`, `bool()` and `string()`
-//! make between numbers and strings, and for the number clauses of `format`. Arithmetic is the
-//! evaluator's; error texts that name CEL types (`type conversion error from …`) are the
-//! caller's, because only it knows both types.
+//! Responsible for the conversions between numbers and strings of CEL's `int()`, `uint()`,
+//! `double()`, `bool()` and `string()`, and for the number clauses of `format`. Arithmetic is in
+//! the evaluator; error texts with CEL types (`type conversion error from …`) are in the caller,
+//! which knows both types.
 
 use crate::quote::quote;
 
@@ -15,14 +15,14 @@ mod tests;
 pub use format::{
     format_double, format_double_decimal, format_double_six, format_fixed, format_scientific,
 };
-pub use parse::{atoi, parse_bool, parse_double, parse_int, parse_uint};
+pub use parse::{atoi, int, parse_bool, parse_double, parse_int, parse_uint, uint};
 
-/// A number that does not fit the type it is asked to become.
+/// A number out of the range of the target type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeError {
-    /// The value is no `int`.
+    /// The value is not an `int`.
     Int,
-    /// The value is no `uint`.
+    /// The value is not a `uint`.
     Uint,
 }
 
@@ -37,33 +37,35 @@ impl std::fmt::Display for RangeError {
 
 impl std::error::Error for RangeError {}
 
-/// Text that is no decimal `int`, in the words of Go's `strconv.Atoi`.
+/// An invalid decimal integer, with the message of Go's `strconv.NumError`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AtoiError {
+pub struct NumError {
+    function: &'static str,
     text: String,
     reason: &'static str,
 }
 
-impl std::fmt::Display for AtoiError {
+impl std::fmt::Display for NumError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "strconv.Atoi: parsing {}: {}",
+            "strconv.{}: parsing {}: {}",
+            self.function,
             quote(&self.text),
             self.reason
         )
     }
 }
 
-impl std::error::Error for AtoiError {}
+impl std::error::Error for NumError {}
 
-/// Truncates a double toward zero into an `int`.
+/// Truncates a double toward zero to an `int`.
 ///
 /// # Errors
 ///
-/// NaN, infinities and everything not strictly between the smallest and the largest `int`.
+/// NaN, infinities and values not strictly between the minimum and the maximum `int`.
 pub fn double_to_int(value: f64) -> Result<i64, RangeError> {
-    // UPSTREAM: cel-go common/types/overflow.go refuses both ends, although -2^63 would fit.
+    // UPSTREAM: cel-go common/types/overflow.go rejects both bounds, although -2^63 is in range.
     const LOW: f64 = i64::MIN as f64;
     const HIGH: f64 = i64::MAX as f64;
     if value > LOW && value < HIGH {
@@ -73,7 +75,7 @@ pub fn double_to_int(value: f64) -> Result<i64, RangeError> {
     }
 }
 
-/// Truncates a double toward zero into a `uint`.
+/// Truncates a double toward zero to a `uint`.
 ///
 /// # Errors
 ///
@@ -100,7 +102,7 @@ pub fn int_to_uint(value: i64) -> Result<u64, RangeError> {
 ///
 /// # Errors
 ///
-/// Numbers above the largest `int`.
+/// Numbers above the maximum `int`.
 pub fn uint_to_int(value: u64) -> Result<i64, RangeError> {
     i64::try_from(value).map_err(|_| RangeError::Int)
 }

@@ -1,8 +1,8 @@
 //! Resource quantities such as `500m`, `1.5Gi` or `12e6`.
 //!
-//! A quantity is exact: a 64-bit number with a power of ten as long as it fits, a decimal of any
-//! length beyond. Which of the two it is can be seen from outside, as only the first converts to
-//! an integer, so every operation here keeps to upstream's choice between them.
+//! A quantity is exact: a 64-bit integer with a power of ten if that is in range, otherwise an arbitrary-precision
+//! decimal. The representation is observable, as only the former converts to an integer, so every operation makes the
+//! same choice as upstream.
 // UPSTREAM: k8s.io/apimachinery/pkg/api/resource (quantity.go, amount.go, suffix.go).
 
 mod decimal;
@@ -14,19 +14,18 @@ use std::cmp::Ordering;
 
 use decimal::Decimal;
 
-/// A text that is no quantity, or a result that cannot be had.
+/// A string that is not a quantity, or a failed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantityError {
-    /// The text has not the form of a quantity.
+    /// The string does not have the format of a quantity.
     FormatWrong,
-    /// The digits cannot be read.
+    /// The digits are invalid.
     Numeric,
     /// The suffix is unknown.
     Suffix,
-    /// The value is no `int`, or is not stored as one.
+    /// The value is not an `int`, or not represented as one.
     NotAnInteger,
-    /// The exact result would have more digits than we are willing to write. Upstream has no such
-    /// limit and runs out of memory instead.
+    /// The exact result has more digits than our limit. Upstream has no limit and runs out of memory.
     TooManyDigits,
 }
 
@@ -47,7 +46,7 @@ impl std::fmt::Display for QuantityError {
 
 impl std::error::Error for QuantityError {}
 
-/// The notation a quantity prints in.
+/// The format of a printed quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     /// `12e6`
@@ -68,7 +67,7 @@ enum Amount {
     Dec(Decimal),
 }
 
-/// An amount of a resource.
+/// A resource quantity.
 ///
 /// ```
 /// use lockgate_go::quantity::Quantity;
@@ -79,17 +78,17 @@ enum Amount {
 pub struct Quantity {
     amount: Amount,
     format: Format,
-    /// The text it was read from, if that is what it prints as.
+    /// The parsed string, if it is canonical.
     text: Option<Box<str>>,
     computed: bool,
 }
 
 impl Quantity {
-    /// Reads a quantity.
+    /// Parses a quantity.
     ///
     /// # Errors
     ///
-    /// Text that is no quantity.
+    /// A string that is not a quantity.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         parse::parse(text)
     }
@@ -112,9 +111,9 @@ impl Quantity {
 
     /// Returns true for a sum or difference.
     ///
-    /// Upstream gives such values another Go type, which its equality does not know on the right
-    /// side: `==` then has no overload, `!=` is true, `in` a list of such values is false, and
-    /// two lists that differ only there are equal.
+    /// Upstream returns another Go type for these, which its equality does not support as right operand: `==` then
+    /// has no overload, `!=` is true, `in` a list of such values is false, and two lists that only differ there are
+    /// equal.
     // UPSTREAM: k8s.io/apiserver/pkg/cel/library/quantity.go returns a pointer from `add`,
     // pkg/cel/quantity.go compares with values only.
     #[must_use]
@@ -131,7 +130,7 @@ impl Quantity {
         }
     }
 
-    /// Compares the amounts, whatever their form.
+    /// Compares the amounts, independently of their format.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {
         match (&self.amount, &other.amount) {
@@ -142,7 +141,7 @@ impl Quantity {
         }
     }
 
-    /// `isInteger()`: whether the amount is whole, fits an `int` and is stored as one.
+    /// `isInteger()`: returns true if the amount is an integer, in the range of `int` and represented as one.
     #[must_use]
     pub fn is_integer(&self) -> bool {
         self.as_integer().is_ok()
@@ -152,8 +151,8 @@ impl Quantity {
     ///
     /// # Errors
     ///
-    /// [`QuantityError::NotAnInteger`], also for whole amounts such as `1000m` and for everything
-    /// that did not fit 64 bits on the way.
+    /// [`QuantityError::NotAnInteger`], including integers such as `1000m` and all results with an intermediate value
+    /// beyond 64 bits.
     pub fn as_integer(&self) -> Result<i64, QuantityError> {
         match self.amount {
             Amount::Int { value, scale } => scale_up(value, scale),
@@ -176,8 +175,8 @@ impl Quantity {
         }
     }
 
-    /// The amount in units of `10^-places`, rounded away from zero. What does not fit an `i64` is as Go has it: zero,
-    /// or what its lower bits say.
+    /// The amount in units of `10^-places`, rounded away from zero. Out of the `i64` range, the result is Go's: zero,
+    /// or the low 64 bits.
     ///
     /// ```
     /// use lockgate_go::quantity::Quantity;
@@ -187,7 +186,7 @@ impl Quantity {
     // UPSTREAM: k8s.io/apimachinery/pkg/api/resource/quantity.go (Value, MilliValue).
     #[must_use]
     pub fn rounded_up(&self, places: u8) -> i64 {
-        // What was read into 64 bits and does not fit them in other units counts as nothing.
+        // A 64-bit amount that overflows in other units is zero.
         if let Amount::Int { value, scale } = self.amount
             && scale.saturating_add(i32::from(places)) > 0
         {
@@ -257,7 +256,7 @@ impl Quantity {
         self.sub(&Self::from_int(other))
     }
 
-    /// Wraps the result of an operation, which prints like its first operand that is not zero.
+    /// Wraps the result of an operation, which has the format of its first nonzero operand.
     fn computed(&self, amount: Amount, other: &Self) -> Self {
         let format = if self.sign() == 0 {
             other.format
@@ -279,7 +278,7 @@ impl Quantity {
         }
     }
 
-    /// The digits, exponent and suffix table to print with.
+    /// The canonical digits, exponent and suffix.
     fn canonical(&self) -> String {
         if self.sign() == 0 {
             return "0".to_owned();
@@ -309,7 +308,7 @@ impl std::fmt::Display for Quantity {
     }
 }
 
-/// `value * 10^scale` for a scale that is not positive, rounded away from zero.
+/// `value * 10^scale` for a nonpositive scale, rounded away from zero.
 fn divided_up(value: i64, scale: i32) -> i64 {
     match 10_i64.checked_pow(scale.unsigned_abs()) {
         Some(unit) if value % unit == 0 => value / unit,
@@ -318,7 +317,7 @@ fn divided_up(value: i64, scale: i32) -> i64 {
     }
 }
 
-/// Multiplies by a power of ten; negative powers are refused.
+/// Multiplies by a power of ten; negative powers are `None`.
 fn scale_up(value: i64, scale: i32) -> Option<i64> {
     if value == 0 && scale >= 0 {
         return Some(0);
@@ -326,7 +325,7 @@ fn scale_up(value: i64, scale: i32) -> Option<i64> {
     value.checked_mul(10i64.checked_pow(u32::try_from(scale).ok()?)?)
 }
 
-/// Adds two scaled numbers in 64 bits, at the smaller scale unless one of them is zero.
+/// Adds two scaled integers in 64 bits, at the smaller scale unless one of them is zero.
 fn add_ints((a, s): (i64, i32), (b, t): (i64, i32)) -> Option<(i64, i32)> {
     if b == 0 {
         return Some((a, s));
@@ -340,7 +339,7 @@ fn add_ints((a, s): (i64, i32), (b, t): (i64, i32)) -> Option<(i64, i32)> {
     Some((a.checked_add(b)?, scale))
 }
 
-/// Go's `math.Pow10`, which composes two table entries; its last bit shows in products.
+/// Go's `math.Pow10`, the product of two table entries; its rounding error affects products.
 fn pow10(exponent: i32) -> f64 {
     let entry = |n: i32| format!("1e{n}").parse::<f64>().unwrap_or(0.0);
     match exponent {
@@ -351,7 +350,7 @@ fn pow10(exponent: i32) -> f64 {
     }
 }
 
-/// Exponents without a suffix print none, however wrong the number then reads.
+/// Unsupported exponents have no suffix, although the printed number is then wrong.
 fn decimal_suffix(exponent: i64) -> &'static str {
     match exponent {
         -9 => "n",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Quotes `text` as Go's `%q` does.
+/// Quotes `text` like Go's `%q`.
 ///
 /// ```
 /// use lockgate_go::quote::quote;
@@ -13,7 +13,7 @@ pub fn quote(text: &str) -> String {
     quote_bytes(text.as_bytes())
 }
 
-/// Quotes bytes as Go's `%q` does; bytes that are not UTF-8 become `\x` escapes.
+/// Quotes bytes like Go's `%q`; invalid UTF-8 becomes `\x` escapes.
 #[must_use]
 pub fn quote_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() + 2);
@@ -45,7 +45,7 @@ fn push_char(out: &mut String, c: char) {
     }
 }
 
-/// Decodes bytes as Go turns them into text: each byte that is not UTF-8 becomes U+FFFD.
+/// Converts bytes to a string like Go: each invalid UTF-8 byte becomes U+FFFD.
 #[must_use]
 pub fn lossy(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
@@ -53,7 +53,7 @@ pub fn lossy(bytes: &[u8]) -> String {
     out
 }
 
-/// Appends what [`lossy`] returns.
+/// Appends the output of [`lossy`].
 pub fn push_lossy(out: &mut String, bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
         out.push_str(text);
@@ -74,7 +74,7 @@ pub fn quote_json(text: &str) -> String {
     out
 }
 
-/// Appends what [`quote_json`] returns.
+/// Appends the output of [`quote_json`].
 pub fn push_json(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
@@ -96,14 +96,14 @@ pub fn push_json(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Quotes a list of strings as compact JSON, the way a `[]string` is shown in an error.
+/// Quotes a list of strings as compact JSON, like a `[]string` in an error.
 #[must_use]
 pub fn quote_json_list<S: AsRef<str>>(items: &[S]) -> String {
     let quoted: Vec<String> = items.iter().map(|item| quote_json(item.as_ref())).collect();
     format!("[{}]", quoted.join(","))
 }
 
-/// Quotes a byte as Go's JSON scanner does in "invalid character" errors.
+/// Quotes a byte like Go's JSON scanner in "invalid character" errors.
 #[must_use]
 pub fn quote_byte(byte: u8) -> String {
     match byte {
@@ -128,10 +128,10 @@ fn push_escape(out: &mut String, c: char) {
     };
 }
 
-/// Returns true for the characters Go's `strconv.IsPrint` accepts.
+/// Returns true for the characters that Go's `strconv.IsPrint` accepts.
 ///
-/// Rust's `escape_debug` keeps the same set (letters, marks, numbers, punctuation, symbols and the
-/// ASCII space) except that it also escapes grapheme extenders, which Go prints.
+/// Rust's `escape_debug` leaves the same set unescaped (letters, marks, numbers, punctuation,
+/// symbols and the ASCII space), but also escapes grapheme extenders, which Go prints.
 #[must_use]
 pub fn is_printable(c: char) -> bool {
     if c.is_ascii() {
@@ -142,8 +142,8 @@ pub fn is_printable(c: char) -> bool {
 }
 
 fn is_grapheme_extender(c: char) -> bool {
-    // `str::escape_debug` escapes a grapheme extender only at the start of the text, so putting
-    // a letter before it tells extenders from characters that are never printable.
+    // `str::escape_debug` escapes a grapheme extender only at the start of the string, so a
+    // preceding letter distinguishes extenders from unprintable characters.
     let mut text = String::from("a");
     text.push(c);
     text.escape_debug().nth(1) == Some(c)

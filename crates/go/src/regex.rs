@@ -1,13 +1,13 @@
-//! Regular expressions with the meaning Go gives them.
+//! Regular expressions with Go's semantics.
 //!
-//! A pattern is read here by Go's rules, with Go's error texts, and turned into the syntax tree
-//! of `regex-syntax`; the automata of `regex-automata` then search in linear time with the same
-//! leftmost-first choice. Groups only group: nothing in CEL asks what a group matched.
+//! A pattern is parsed by Go's rules, with Go's error texts, into the syntax tree of `regex-syntax`;
+//! the automata of `regex-automata` then search in linear time with the same leftmost-first semantics.
+//! Groups do not capture: no CEL function returns submatches.
 //!
-//! Patterns come from outside, and a few bytes of one can ask for megabytes. All patterns of a process
-//! share a budget: automata are for those that are small while there is room, `program` for the others,
-//! and those for which there is no room at all are compiled again for each search. A pattern is read at
-//! once and compiled when it is first searched for: many are written down and never used.
+//! Patterns are untrusted, and a few bytes may compile to megabytes. All patterns of a process share a
+//! memory budget: small patterns get automata while the budget lasts, others a `program`, and beyond
+//! the budget patterns are compiled for each search. A pattern is parsed immediately and compiled on
+//! first use, as many are never used.
 
 mod budget;
 mod class;
@@ -28,40 +28,41 @@ use regex_syntax::hir::Hir;
 use budget::Charge;
 use program::Program;
 
-/// Bytes an automaton may take; building one takes milliseconds then. Go bounds instructions instead.
+/// The maximum size of an automaton in bytes; compiling one takes milliseconds at most. Go limits
+/// instructions instead.
 const NFA_SIZE_LIMIT: usize = 256 << 10;
 
-/// Bytes the lazily built automaton of one search may take before it starts over.
+/// The cache size in bytes of a search's lazy DFA before it is cleared.
 const LAZY_CACHE_SIZE: usize = 128 << 10;
 
-/// The rule of Go's syntax that a pattern breaks.
+/// A syntax error of Go's `regexp/syntax`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// A class, such as `\p{Nope}` or `[z-a]`, has no such range.
+    /// A class has an invalid range, such as `\p{Nope}` or `[z-a]`.
     InvalidCharRange,
     /// An escape is unknown.
     InvalidEscape,
     /// A group's name is malformed.
     InvalidNamedCapture,
-    /// `(?` is followed by something unknown.
+    /// `(?` is followed by an unknown operator.
     InvalidPerlOp,
     /// A repetition follows a repetition.
     InvalidRepeatOp,
-    /// A repetition is above a thousand, alone or nested, or backwards.
+    /// A repetition count is above a thousand, alone or nested, or its bounds are reversed.
     InvalidRepeatSize,
-    /// A class does not end.
+    /// A class is not closed.
     MissingBracket,
-    /// A group does not end.
+    /// A group is not closed.
     MissingParen,
-    /// A repetition has nothing to repeat.
+    /// A repetition has no operand.
     MissingRepeatArgument,
-    /// The pattern ends in a backslash.
+    /// The pattern ends with a backslash.
     TrailingBackslash,
-    /// A group ends that did not start.
+    /// A closing parenthesis without a group.
     UnexpectedParen,
-    /// The tree is more than a thousand levels high.
+    /// The tree is deeper than a thousand levels.
     NestingDepth,
-    /// The compiled pattern would be too large.
+    /// The compiled pattern is too large.
     Large,
 }
 
@@ -85,12 +86,12 @@ impl ErrorKind {
     }
 }
 
-/// A pattern Go would not compile, and the part of it that is wrong.
+/// A pattern that Go rejects, with the invalid part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The rule that is broken.
+    /// The violated rule.
     pub kind: ErrorKind,
-    /// The offending part of the pattern.
+    /// The invalid part of the pattern.
     pub part: String,
 }
 
@@ -107,7 +108,7 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A pattern that Go accepts. Cloning is cheap and shares the automata.
+/// A pattern that Go accepts. Clones share the automata.
 #[derive(Clone, Debug)]
 pub struct Regex {
     pattern: Arc<Pattern>,
@@ -129,12 +130,12 @@ enum Engine {
         program: Program,
         _charge: Charge,
     },
-    /// There is no room to keep what is compiled.
+    /// The budget is exhausted: the pattern is compiled for each search.
     Source,
 }
 
 impl Regex {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// ```
     /// use lockgate_go::regex::Regex;
@@ -148,7 +149,7 @@ impl Regex {
     ///
     /// # Errors
     ///
-    /// Patterns that Go refuses, and programs above the size limit.
+    /// Patterns that Go rejects, and programs above the size limit.
     pub fn new(pattern: &str) -> Result<Self, Error> {
         let hir = parse::parse(pattern)?;
         compile(&hir, pattern)?;
@@ -160,8 +161,8 @@ impl Regex {
         })
     }
 
-    /// Checks a pattern without compiling it: an automaton may cost a thousand times more than reading
-    /// the pattern, and is needed only once the pattern is used.
+    /// Validates a pattern without compiling it: an automaton may cost a thousand times more than
+    /// parsing, and is only needed once the pattern is used.
     ///
     /// # Errors
     ///
@@ -170,7 +171,7 @@ impl Regex {
         parse::parse(pattern).map(|_| ())
     }
 
-    /// Returns true if the pattern matches anywhere in the text.
+    /// Returns true if the pattern matches anywhere in the string.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
         match self.engine() {
@@ -185,7 +186,7 @@ impl Regex {
         text.get(self.find_at(text)?)
     }
 
-    /// The place of the leftmost match, in bytes.
+    /// The byte range of the leftmost match.
     #[must_use]
     pub fn find_at(&self, text: &str) -> Option<Range<usize>> {
         match self.engine() {
@@ -194,8 +195,8 @@ impl Regex {
         }
     }
 
-    /// Successive matches that do not overlap, at most `limit` of them, all if it is negative. An
-    /// empty match right behind the previous one does not count.
+    /// Successive non-overlapping matches, at most `limit` of them, all if it is negative. An empty
+    /// match adjacent to the previous one is skipped.
     #[must_use]
     pub fn find_all<'t>(&self, text: &'t str, limit: i64) -> Vec<&'t str> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -222,12 +223,12 @@ impl Regex {
         engine.get_or_init(|| compile().unwrap_or(Engine::Source))
     }
 
-    /// Runs the program, which is compiled for this where it is not kept.
+    /// Runs the program, compiling it if it is not kept.
     fn with_program<T: Default>(&self, run: impl FnOnce(&Program) -> T) -> T {
         match self.engine() {
             Engine::Program { program, .. } => run(program),
             Engine::Source => {
-                // It was read before.
+                // The pattern was already parsed successfully.
                 let hir = parse::parse(&self.pattern.source).ok();
                 let program = hir.as_ref().and_then(Program::new);
                 program.as_ref().map(run).unwrap_or_default()
@@ -237,7 +238,7 @@ impl Regex {
     }
 }
 
-/// The automata of a pattern, if they are small and there is room for them.
+/// Builds the automata of a pattern, if they are small and within the budget.
 fn automata(hir: &Hir) -> Option<Engine> {
     let least = Charge::automata(LAZY_CACHE_SIZE)?;
     let config = meta::Config::new()

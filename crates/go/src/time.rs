@@ -1,7 +1,7 @@
 //! Durations, RFC 3339 timestamps and time zones with Go's rules.
 //!
-//! Responsible for parsing and printing both kinds of time, for their arithmetic with overflow
-//! errors, and for the fields of a timestamp in a zone. There is no clock here.
+//! Responsible for parsing and formatting durations and timestamps, for their arithmetic with
+//! overflow errors, and for the fields of a timestamp in a time zone. There is no clock here.
 
 mod civil;
 mod duration;
@@ -18,10 +18,10 @@ pub use timestamp::{ParseTimestampError, Timestamp};
 #[cfg(feature = "zones")]
 pub use zone::{Zone, ZoneError};
 
-/// A time that cannot be represented.
+/// A duration or timestamp out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverflowError {
-    /// Nanoseconds or seconds do not fit 64 bits.
+    /// Nanoseconds or seconds overflow 64 bits.
     #[error("integer overflow")]
     Integer,
     /// The result is before year 1 or after year 9999.
@@ -29,7 +29,7 @@ pub enum OverflowError {
     Timestamp,
 }
 
-/// Quotes as Go's `time` package does: byte by byte, and nothing beyond ASCII is printed.
+/// Quotes like Go's `time` package: byte by byte, escaping everything but printable ASCII.
 #[must_use]
 pub fn quote(text: &[u8]) -> String {
     let mut out = String::from("\"");

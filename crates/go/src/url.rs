@@ -1,4 +1,4 @@
-//! URLs, read as Go's `net/url` reads them.
+//! URLs, parsed like Go's `net/url`.
 
 mod escape;
 mod parse;
@@ -10,31 +10,31 @@ use escape::{Mode, escape, is_valid_encoded, unescape};
 use crate::ip;
 use crate::quote::{lossy, quote, quote_bytes};
 
-/// Query parameters beyond which Go gives none at all.
+/// The number of query parameters from which Go returns none.
 const MAX_PARAMETERS: usize = 10_000;
 
-/// A URL taken apart. Decoded parts may hold any bytes.
+/// A parsed URL. Decoded parts may contain any bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Url {
     scheme: String,
-    /// The part behind the scheme, if it does not start with a slash.
+    /// The part after the scheme, if it does not start with a slash.
     opaque: String,
-    /// User name and, after a colon, password.
+    /// The username and the optional password.
     user: Option<(Vec<u8>, Option<Vec<u8>>)>,
     host: Vec<u8>,
     path: Vec<u8>,
-    /// The path as written, if escaping it again would give another text.
+    /// The original path, if it differs from the default encoding.
     raw_path: String,
     raw_query: String,
-    /// True for a question mark without a query.
+    /// True for a question mark with an empty query.
     force_query: bool,
     fragment: Vec<u8>,
     raw_fragment: String,
-    /// True if a path follows the scheme at once.
+    /// True if the scheme is directly followed by a path.
     omit_host: bool,
 }
 
-/// A text that is no URL.
+/// A string that is not a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlError {
     text: String,
@@ -93,7 +93,7 @@ impl std::fmt::Display for UrlError {
 impl std::error::Error for UrlError {}
 
 impl Url {
-    /// Parses a URL, which may be relative and have a fragment, as Go's `url.Parse`.
+    /// Parses a URL, which may be relative and have a fragment, like Go's `url.Parse`.
     ///
     /// ```
     /// use lockgate_go::url::Url;
@@ -104,7 +104,7 @@ impl Url {
     ///
     /// # Errors
     ///
-    /// Text that is no URL.
+    /// A string that is not a URL.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let error = |text: &str, reason| UrlError {
             text: text.to_owned(),
@@ -118,12 +118,12 @@ impl Url {
         Ok(url)
     }
 
-    /// Parses the URL of a request, which is absolute or an absolute path and has no fragment, as
-    /// Go's `url.ParseRequestURI`.
+    /// Parses a request URI, which is absolute or an absolute path and has no fragment, like Go's
+    /// `url.ParseRequestURI`.
     ///
     /// # Errors
     ///
-    /// Text that is no URL, and relative URLs.
+    /// A string that is not a URL, and relative URLs.
     pub fn parse_request_uri(text: &str) -> Result<Self, UrlError> {
         parse::parse(text, parse::Kind::Request).map_err(|reason| UrlError {
             text: text.to_owned(),
@@ -131,13 +131,13 @@ impl Url {
         })
     }
 
-    /// The scheme in lower case; empty if there is none.
+    /// The scheme in lower case; may be empty.
     #[must_use]
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
-    /// The host, with the port if there is one.
+    /// The host, with the port if any.
     #[must_use]
     pub fn host(&self) -> String {
         lossy(&self.host)
@@ -153,7 +153,7 @@ impl Url {
         lossy(inner.unwrap_or(host))
     }
 
-    /// The port; empty if there is none.
+    /// The port; may be empty.
     #[must_use]
     pub fn port(&self) -> String {
         lossy(self.split_host().1)
@@ -169,7 +169,7 @@ impl Url {
         (&self.host, &[])
     }
 
-    /// The path as written, or escaped anew if that was no proper escaping.
+    /// The original path if its encoding is valid, otherwise the encoded path.
     #[must_use]
     pub fn escaped_path(&self) -> String {
         if !self.raw_path.is_empty() && is_valid_encoded(&self.raw_path, Mode::Path) {
@@ -188,8 +188,8 @@ impl Url {
         escape(&self.fragment, Mode::Fragment)
     }
 
-    /// The values of each query parameter, in the order the parameters first appear. Pairs that
-    /// cannot be decoded are left out, as in Go.
+    /// The values of each query parameter, in order of first appearance. Pairs that cannot be
+    /// decoded are skipped, as in Go.
     #[must_use]
     pub fn query(&self) -> Vec<(String, Vec<String>)> {
         let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
@@ -217,7 +217,7 @@ impl Url {
         parameters
     }
 
-    /// The query as written, without the question mark.
+    /// The raw query, without the question mark.
     #[must_use]
     pub fn raw_query(&self) -> &str {
         &self.raw_query
@@ -229,7 +229,7 @@ impl Url {
         &self.fragment
     }
 
-    /// `user` or `user:password`, escaped, if there is any.
+    /// `user` or `user:password`, escaped, if any.
     #[must_use]
     pub fn user(&self) -> Option<String> {
         let (name, password) = self.user.as_ref()?;
@@ -258,7 +258,7 @@ impl Url {
     }
 }
 
-/// Two URLs are equal if they print the same.
+/// Two URLs are equal if their string forms are equal.
 impl PartialEq for Url {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()
@@ -267,7 +267,7 @@ impl PartialEq for Url {
 
 impl Eq for Url {}
 
-/// Puts the URL together again.
+/// Formats the URL.
 impl std::fmt::Display for Url {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if !self.scheme.is_empty() {

@@ -1,11 +1,11 @@
-//! Validates creates and updates of built-in kinds: JSON lines in, JSON lines out.
+//! Validates creates and updates of built-in kinds, from JSON lines to JSON lines.
 //!
 //! ```text
 //! echo '{"id": "1", "op": "create", "kind": "ConfigMap", "object": {"apiVersion": "v1", "kind": "ConfigMap"}}' \
 //!     | cargo run -p lockgate-kinds --example validate
 //! ```
 //!
-//! Another implementation with the same input and output can be compared line by line.
+//! Other implementations of the same format can be compared line by line.
 
 #[path = "../tests/it/validation/write.rs"]
 mod write;

@@ -1,4 +1,4 @@
-//! Quantities of resources: rounding, and sums over the containers of a pod.
+//! Resource quantities: rounding, and aggregation over the containers of a Pod.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use lockgate_go::quantity::Quantity;
 
 use crate::object::{Object, get, get_mut, is_empty, list, text};
 
-/// Rounds every quantity of a resource list up to thousandths.
+/// Rounds the quantities of a resource list up to milli-units.
 pub(crate) fn round_up(object: &mut Object, key: &str) {
     for quantity in get_mut(object, key)
         .into_iter()
@@ -29,8 +29,7 @@ pub(crate) fn round_up_requirements(object: &mut Object, key: &str) {
     }
 }
 
-/// The quantity rounded up, if it is finer than a thousandth. The text is canonical, so a finer one
-/// shows it by its unit.
+/// The quantity rounded up, if it is finer than milli. Quantities are canonical, so the suffix shows the precision.
 fn round_up_to_milli(quantity: &str) -> Option<String> {
     let (digits, step, unit) = if let Some(digits) = quantity.strip_suffix('n') {
         (digits, 1_000_000, "m")
@@ -49,7 +48,7 @@ fn round_up_to_milli(quantity: &str) -> Option<String> {
         .map(|quantity| quantity.to_string())
 }
 
-/// Copies every limit that has no request.
+/// Defaults missing requests to the limits.
 pub(crate) fn request_limits(container: &mut Object) {
     let Some(resources) = get_mut(container, "resources") else {
         return;
@@ -67,7 +66,7 @@ pub(crate) fn request_limits(container: &mut Object) {
     }
 }
 
-/// Fills in the resources of the pod as a whole, where they are given in part.
+/// Defaults pod-level resources, if they are set in part.
 ///
 /// UPSTREAM: pkg/apis/core/v1/defaults.go (defaultHugePagePodLimits, defaultPodRequests).
 pub(crate) fn pod_level(spec: &mut Object) {
@@ -124,8 +123,8 @@ fn is_pod_level(name: &str) -> bool {
 
 type Totals = BTreeMap<String, Quantity>;
 
-/// The needs of all containers together: the sum of those that run side by side, or what one of the
-/// init containers needs beside the sidecars before it, whichever is more.
+/// The aggregated resources of all containers: the maximum of their sum, and of each init container with the sidecars
+/// before it.
 ///
 /// UPSTREAM: component-helpers resource/helpers.go (AggregateContainerRequests).
 pub(crate) fn aggregate(spec: &Object, what: &str) -> BTreeMap<String, Quantity> {

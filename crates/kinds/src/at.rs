@@ -1,6 +1,6 @@
-//! A place in an object that is validated: the value, its path, and errors about it.
+//! A field of an object under validation: its value, its path, and constructors of its errors.
 //!
-//! An absent member reads as Go's zero value, as everywhere in normal form.
+//! An absent field reads as Go's zero value, as in normal form everywhere.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(crate) struct At<'p, 'v> {
 }
 
 impl<'p, 'v> At<'p, 'v> {
-    /// The member `name` of an object, whose path starts with it.
+    /// The top-level field `name` of an object.
     pub(crate) fn root(object: &'v Object, name: &'p str) -> Self {
         Self {
             path: Path::root(name),
@@ -33,7 +33,7 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// A value at a path of its own.
+    /// A value at any path.
     pub(crate) fn new(path: Path<'p>, value: Option<&'v Value>) -> Self {
         Self {
             path,
@@ -41,7 +41,7 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// The member `key`.
+    /// The field `key`.
     pub(crate) fn at<'s>(&'s self, key: &'s str) -> At<'s, 'v> {
         At {
             path: self.path.child(key),
@@ -49,7 +49,7 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// The member `key`, whose errors carry another name.
+    /// The field `key`, reported under another name.
     pub(crate) fn at_as<'s>(&'s self, key: &str, name: &'s str) -> At<'s, 'v> {
         At {
             path: self.path.child(name),
@@ -118,7 +118,7 @@ impl<'p, 'v> At<'p, 'v> {
         Quantity::parse(self.text()).ok()
     }
 
-    /// The member is there; what Go holds by pointer is not nil.
+    /// Returns true if the field is present, or in Go, a pointer is not nil.
     pub(crate) fn is_set(&self) -> bool {
         self.value.is_some()
     }
@@ -139,12 +139,12 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// Both say the same; a list without elements is like none.
+    /// Returns true if both are equal; an empty list equals an absent one.
     pub(crate) fn same(&self, other: &At<'_, '_>) -> bool {
         alike(self.value, other.value)
     }
 
-    /// The value as Go prints it inside an error.
+    /// The value as Go prints it in errors.
     fn shown(&self) -> String {
         match self.value {
             None => String::from("\"\""),
@@ -165,7 +165,7 @@ impl<'p, 'v> At<'p, 'v> {
         errors.push(FieldError::forbidden(&self.path, detail));
     }
 
-    /// The value is malformed; an absent one is shown as an empty text.
+    /// Reports an invalid value; an absent one is printed as an empty string.
     pub(crate) fn invalid(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
         let shown = self.shown();
         errors.push(FieldError::invalid(
@@ -175,7 +175,7 @@ impl<'p, 'v> At<'p, 'v> {
         ));
     }
 
-    /// The same for a number, which is zero when absent.
+    /// Reports an invalid number; an absent one is printed as zero.
     pub(crate) fn invalid_int(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
         errors.push(FieldError::invalid(
             &self.path,
@@ -184,7 +184,7 @@ impl<'p, 'v> At<'p, 'v> {
         ));
     }
 
-    /// The same for a pointer, list or map, which is `null` when absent.
+    /// Reports an invalid pointer, list or map; an absent one is printed as `null`.
     pub(crate) fn invalid_or_null(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
         if self.is_set() {
             self.invalid(errors, detail);
@@ -193,7 +193,7 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// The same with another value shown.
+    /// Reports an invalid value, and prints another one.
     pub(crate) fn invalid_as(
         &self,
         errors: &mut FieldErrors,
@@ -203,7 +203,7 @@ impl<'p, 'v> At<'p, 'v> {
         errors.push(FieldError::invalid(&self.path, shown, detail));
     }
 
-    /// The check itself failed.
+    /// Reports an internal error.
     pub(crate) fn internal(&self, errors: &mut FieldErrors, detail: impl Into<String>) {
         errors.push(FieldError::internal(&self.path, detail));
     }
@@ -239,21 +239,21 @@ impl<'p, 'v> At<'p, 'v> {
         errors.push(FieldError::too_many(&self.path, self.len(), limit));
     }
 
-    /// An error per message of a check of the text.
+    /// Reports one error per message of a string check.
     pub(crate) fn check(&self, errors: &mut FieldErrors, check: impl Fn(&str) -> Vec<String>) {
         for message in check(self.text()) {
             self.invalid_as(errors, Shown::Text(self.text()), message);
         }
     }
 
-    /// [`Self::check`] where the text is not empty.
+    /// Like [`Self::check`], if the string is not empty.
     pub(crate) fn check_set(&self, errors: &mut FieldErrors, check: impl Fn(&str) -> Vec<String>) {
         if !self.text().is_empty() {
             self.check(errors, check);
         }
     }
 
-    /// [`Self::check`] of a text that must not be empty.
+    /// Like [`Self::check`], and the string is required.
     pub(crate) fn check_required(
         &self,
         errors: &mut FieldErrors,
@@ -266,7 +266,7 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// The conditions of a status, one of each type.
+    /// Validates status conditions, whose types are unique.
     ///
     /// UPSTREAM: apimachinery pkg/apis/meta/v1/validation/validation.go (ValidateConditions)
     pub(crate) fn conditions(&self, errors: &mut FieldErrors) {
@@ -296,14 +296,14 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// A text, list or map that must not be empty.
+    /// Reports an empty string, list or map as required.
     pub(crate) fn must_be_set(&self, errors: &mut FieldErrors) {
         if self.is_empty() {
             self.required(errors);
         }
     }
 
-    /// A member of a closed set that must be there.
+    /// Validates a required enum value.
     pub(crate) fn one_of(&self, errors: &mut FieldErrors, set: &[&str]) {
         if self.text().is_empty() {
             self.required(errors);
@@ -312,14 +312,14 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// A member of a closed set.
+    /// Validates an enum value.
     pub(crate) fn known(&self, errors: &mut FieldErrors, set: &[&str]) {
         if !set.contains(&self.text()) {
             self.not_supported(errors, set);
         }
     }
 
-    /// A member of a closed set, if it is there.
+    /// Validates an enum value, if set.
     pub(crate) fn known_if_set(&self, errors: &mut FieldErrors, set: &[&str]) {
         if self.is_set() {
             self.known(errors, set);
@@ -347,7 +347,7 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// A label selector; absent ones select nothing and are valid.
+    /// Validates a label selector; an absent one is valid and selects nothing.
     pub(crate) fn label_selector(&self, errors: &mut FieldErrors) {
         self.label_selector_with(errors, ExpressionValues::Checked);
     }
@@ -372,7 +372,7 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// The value must equal that of the old object; both are compared and printed by their type.
+    /// Reports a change of an immutable value; both are compared and printed by type.
     pub(crate) fn immutable_typed(
         &self,
         errors: &mut FieldErrors,
@@ -388,13 +388,13 @@ impl<'p, 'v> At<'p, 'v> {
         }
     }
 
-    /// The label selector must be that of the old object.
+    /// Reports a change of an immutable label selector.
     pub(crate) fn immutable_selector(&self, errors: &mut FieldErrors, old: &At<'_, '_>) {
         let ty = member_type("apps", "Deployment", &["spec", "selector"]);
         self.immutable_typed(errors, old, ty);
     }
 
-    /// The value, which is no list and no map, must equal that of the old object.
+    /// Reports a change of an immutable scalar.
     pub(crate) fn immutable(&self, errors: &mut FieldErrors, old: &At<'_, '_>) {
         if !self.same(old) {
             self.invalid_or_null(errors, "field is immutable");
@@ -402,7 +402,7 @@ impl<'p, 'v> At<'p, 'v> {
     }
 }
 
-/// Recurses as deep as the objects, whose depth their reader bounds.
+/// Recurses to the depth of the objects, which the decoder limits.
 fn alike(one: Option<&Value>, other: Option<&Value>) -> bool {
     let there = |value: Option<&'_ Value>| {
         value.is_some_and(|value| {
@@ -429,9 +429,9 @@ fn alike(one: Option<&Value>, other: Option<&Value>) -> bool {
     }
 }
 
-/// Bytes of the longest reason of a condition.
+/// The maximum length of a condition's reason, in bytes.
 const CONDITION_REASON_MAX: usize = 1024;
-/// Bytes of the longest message of a condition.
+/// The maximum length of a condition's message, in bytes.
 const CONDITION_MESSAGE_MAX: usize = 32 * 1024;
 
 fn check_condition_reason(reason: &str) -> Vec<String> {

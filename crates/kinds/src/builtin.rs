@@ -1,7 +1,7 @@
-//! The built-in kinds: one file for a kind or a tight family, one folder for a group.
+//! The built-in kinds: one file per kind or closely related kinds, one directory per group.
 //!
-//! A file holds everything about its kind: the row with its names, subresources and rules for writes,
-//! and the [`Kind`](crate::kind::Kind) with defaults, strategy, validation, columns and field selectors.
+//! A file contains everything about its kind: the row with names, subresources and write rules, and the
+//! [`Kind`](crate::kind::Kind) with defaults, strategy, validation, columns and field selectors.
 
 mod admissionregistration;
 mod apiextensions;
@@ -32,8 +32,8 @@ pub use core::pod::{grace_period, quality_of_service};
 
 static EVENTS: [Resource; 1] = [core::event::NEW_EVENTS];
 
-/// The groups in discovery order: the core group, then groups by priority. Inside a group, versions come
-/// by priority, resources by name.
+/// The groups in discovery order: the core group, then by priority. Within a group, versions are ordered by priority,
+/// resources by name.
 pub(crate) static GROUPS: [&[Resource]; 21] = [
     &core::RESOURCES,
     &apiregistration::RESOURCES,

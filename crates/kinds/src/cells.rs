@@ -1,4 +1,4 @@
-//! Rows of tables: cells, and reading the members they show.
+//! Table rows: cells, and the fields that they print.
 
 mod duration;
 pub(crate) mod read;
@@ -11,16 +11,16 @@ pub use duration::human_duration;
 pub use duration::since;
 use read::{text, text_or};
 
-/// A cell that is read from an object as it stands there.
+/// A cell that is copied from the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
     /// The name.
     Name,
     /// The age.
     Age,
-    /// The text of a member of the object.
+    /// A string field of the object.
     Text(&'static str),
-    /// The number of entries that some members of the object have together.
+    /// The total number of entries in these fields.
     Count(&'static [&'static str]),
 }
 
@@ -75,7 +75,7 @@ impl Row {
         Self::of(cells)
     }
 
-    /// The row of a kind that says its cells.
+    /// The row of a kind with declared cells.
     pub(crate) fn with_cells(cells: &[Cell], object: &Value, common: &Common<'_>) -> Self {
         Self::of(
             cells
@@ -85,7 +85,7 @@ impl Row {
         )
     }
 
-    /// The row of kinds without columns of their own.
+    /// The row of kinds without their own columns.
     pub(crate) fn created_at(object: &Value, common: &Common<'_>) -> Self {
         let created = text_or(
             object,
@@ -95,7 +95,7 @@ impl Row {
         Self::of(vec![cell(common.name), cell(created)])
     }
 
-    /// The row as JSON without its end, so that the object can follow.
+    /// The row as JSON without its closing brace, so that the object can be appended.
     pub(crate) fn into_open_text(self) -> String {
         let mut text = b"{\"cells\":".to_vec();
         json::append_value(&mut text, &Value::Array(self.cells));
@@ -103,7 +103,7 @@ impl Row {
             text.extend_from_slice(b",\"conditions\":");
             json::append_value(&mut text, conditions);
         }
-        // JSON is text.
+        // Serialized JSON is valid UTF-8.
         String::from_utf8(text).unwrap_or_default()
     }
 
@@ -116,24 +116,24 @@ impl Row {
     }
 }
 
-/// A cell.
+/// Creates a cell.
 pub(crate) fn cell(value: impl Into<Value>) -> Value {
     value.into()
 }
 
-/// The cell of a count.
+/// Creates a cell with a count.
 pub(crate) fn count_cell(count: usize) -> Value {
     Value::from(count)
 }
 
-/// The name and the age, which nearly every row has, and the clock.
+/// Name and age, which nearly every row has, and the current time.
 #[derive(Debug)]
 pub struct Common<'v> {
     /// The name of the object.
     pub name: &'v str,
-    /// The age for people.
+    /// The human-readable age.
     pub age: String,
-    /// The time the table is made.
+    /// The time at which the table is printed.
     pub now: Time,
 }
 

@@ -1,4 +1,4 @@
-//! Checks that many kinds share.
+//! Validation shared by many kinds.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -15,14 +15,14 @@ use lockgate_go::json::to_string;
 use crate::object::{Object, get, number, open};
 use crate::tree;
 
-/// Reads a part of an object as a wire type; what does not fit is left out.
+/// Decodes a part of an object as a wire type; invalid fields are omitted.
 pub(crate) fn wire<T: WireStruct + Default>(value: &Value) -> T {
     decode_value(document::read(value).root())
         .map(|decoded| decoded.value)
         .unwrap_or_default()
 }
 
-/// An error per message.
+/// Reports one invalid-value error per message.
 pub(crate) fn invalid_each(
     errors: &mut FieldErrors,
     path: &Path<'_>,
@@ -44,7 +44,7 @@ pub(crate) fn invalid_json(
     errors.push(FieldError::invalid(path, Shown::Rendered(&shown), detail));
 }
 
-/// As [`invalid_json`] for a label selector, whose members Go writes in its own order.
+/// Like [`invalid_json`] for a label selector, whose fields Go prints in struct order.
 pub(crate) fn invalid_selector(
     errors: &mut FieldErrors,
     path: &Path<'_>,
@@ -62,7 +62,7 @@ pub(crate) fn required(errors: &mut FieldErrors, path: &Path<'_>) {
     errors.push(FieldError::required(path, ""));
 }
 
-/// A number that must not be negative.
+/// Reports a negative number.
 pub(crate) fn non_negative(errors: &mut FieldErrors, object: &Object, key: &str, path: &Path<'_>) {
     let value = number(object, key);
     if value < 0 {
@@ -99,7 +99,7 @@ pub(crate) fn check_port_name(name: &str) -> Vec<String> {
     messages
 }
 
-/// Keys of the data of config maps and secrets.
+/// Validates a data key of a ConfigMap or Secret.
 pub(crate) fn check_config_key(key: &str) -> Vec<String> {
     let mut messages = Vec::new();
     if key.len() > SUBDOMAIN_MAX {
@@ -122,7 +122,7 @@ pub(crate) fn check_config_key(key: &str) -> Vec<String> {
     messages
 }
 
-/// A member that may not change, by whatever path of objects.
+/// Reports a change of an immutable field.
 pub(crate) fn immutable(
     errors: &mut FieldErrors,
     (new, old): (Option<&Value>, Option<&Value>),
@@ -138,18 +138,18 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
     or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
     regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 
-/// The rules for names that are DNS labels.
+/// The name rules of kinds whose names are DNS labels.
 pub(crate) const LABEL_NAMES: NameRules = NameRules {
     name: check_label,
     prefix: check_label_prefix,
 };
 
-/// The rules for names that newer code checks, which counts bytes and says so.
+/// The name rules of newer validation, whose length errors state the number of bytes.
 ///
 /// UPSTREAM: apimachinery pkg/api/validate/strfmt.go (LongName)
 pub(crate) const LONG_NAMES: NameRules = NameRules {
     name: check_long_name,
-    // The name that was made is checked, not its beginning.
+    // Only the generated name is validated, not the prefix.
     prefix: |_| Vec::new(),
 };
 
@@ -163,7 +163,7 @@ fn check_long_name(name: &str) -> Vec<String> {
     messages
 }
 
-/// Checks a DNS-1123 label.
+/// Validates a DNS-1123 label.
 pub(crate) fn check_label(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
     if value.len() > LABEL_MAX {
@@ -174,7 +174,7 @@ pub(crate) fn check_label(value: &str) -> Vec<String> {
         && value.bytes().next().is_some_and(plain)
         && value.bytes().last().is_some_and(plain);
     if !good {
-        // A subdomain that is no label has dots.
+        // A subdomain that is not a label contains dots.
         let message = if is_subdomain(value) {
             "must not contain dots"
         } else {
@@ -185,17 +185,17 @@ pub(crate) fn check_label(value: &str) -> Vec<String> {
     messages
 }
 
-/// Checks the beginning of a generated label: a trailing `-` is fine, since more follows.
+/// Validates the prefix of a generated label: a trailing `-` is valid, since a suffix follows.
 fn check_label_prefix(value: &str) -> Vec<String> {
-    // UPSTREAM: apimachinery pkg/api/validation/generic.go (maskTrailingDash) puts an `a` in place
-    // of the last two bytes.
+    // UPSTREAM: apimachinery pkg/api/validation/generic.go (maskTrailingDash) replaces the last two
+    // bytes with an `a`.
     match value.as_bytes() {
         [stem @ .., _, b'-'] => check_label(&format!("{}a", String::from_utf8_lossy(stem))),
         _ => check_label(value),
     }
 }
 
-/// A finalizer is one that is known, or belongs to a domain.
+/// Validates a finalizer name, which is known or has a domain.
 pub(crate) fn check_finalizer_name(errors: &mut FieldErrors, name: &str, path: &Path<'_>) {
     const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
     if !name.contains('/') && !STANDARD.contains(&name) {
@@ -207,7 +207,7 @@ pub(crate) fn check_finalizer_name(errors: &mut FieldErrors, name: &str, path: &
     }
 }
 
-/// Replaces a member by that of another object, absence included.
+/// Copies a field from another object, or removes it if absent there.
 pub(crate) fn take_over(object: &mut Object, from: &Object, key: &str) {
     match from.get(key) {
         Some(value) => {
@@ -219,7 +219,7 @@ pub(crate) fn take_over(object: &mut Object, from: &Object, key: &str) {
     }
 }
 
-/// Metadata that a status update cannot change.
+/// Restores the metadata that a status update cannot change.
 ///
 /// UPSTREAM: apimachinery pkg/apis/meta/v1/meta.go (ResetObjectMetaForStatus).
 pub(crate) fn reset_metadata(object: &mut Object, old: &Object) {
@@ -238,7 +238,7 @@ pub(crate) fn reset_metadata(object: &mut Object, old: &Object) {
     }
 }
 
-/// Checks a DNS-1123 subdomain whose labels may contain and start with an underscore.
+/// Validates a DNS-1123 subdomain whose labels may contain and start with underscores.
 pub(crate) fn check_subdomain_with_underscore(value: &str) -> Vec<String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let label = |label: &str| {
@@ -264,7 +264,7 @@ pub(crate) fn check_subdomain_with_underscore(value: &str) -> Vec<String> {
     messages
 }
 
-/// Checks a wildcard host such as `*.example.com`.
+/// Validates a wildcard host such as `*.example.com`.
 pub(crate) fn check_wildcard_subdomain(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
     if value.len() > SUBDOMAIN_MAX {
@@ -281,7 +281,7 @@ pub(crate) fn check_wildcard_subdomain(value: &str) -> Vec<String> {
     messages
 }
 
-/// Checks the name of an environment variable, or its prefix.
+/// Validates the name of an environment variable, or its prefix.
 pub(crate) fn check_environment_name(name: &str) -> Vec<String> {
     let mut messages = Vec::new();
     if name.is_empty() {
@@ -299,7 +299,7 @@ pub(crate) fn check_environment_name(name: &str) -> Vec<String> {
     messages
 }
 
-/// Checks the name of an HTTP header.
+/// Validates the name of an HTTP header.
 pub(crate) fn check_header_name(name: &str) -> Vec<String> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if !name.is_empty() && name.bytes().all(good) {
@@ -311,7 +311,7 @@ pub(crate) fn check_header_name(name: &str) -> Vec<String> {
     )]
 }
 
-/// Checks a percentage such as `25%`.
+/// Validates a percentage such as `25%`.
 pub(crate) fn check_percent(text: &str) -> Vec<String> {
     let digits = text.strip_suffix('%').unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -323,7 +323,7 @@ pub(crate) fn check_percent(text: &str) -> Vec<String> {
     )]
 }
 
-/// Parses an address as old releases did, which let octets start with zeros.
+/// Parses an IP like older releases, which accept leading zeros in octets.
 pub(crate) fn parse_ip_sloppy(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         return text.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
@@ -342,7 +342,7 @@ fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(six) if six.to_ipv4_mapped().is_some())
 }
 
-/// The error of looking for both families among addresses of which one cannot be read.
+/// The error of the dual-stack check if one of several IPs is invalid.
 ///
 /// UPSTREAM: k8s.io/utils net/net.go (IsDualStackIPStrings)
 pub(crate) fn dual_stack_failure(addresses: &[&str]) -> Option<String> {
@@ -353,7 +353,7 @@ pub(crate) fn dual_stack_failure(addresses: &[&str]) -> Option<String> {
     ))
 }
 
-/// Checks an address of a field that is older than strict parsing.
+/// Validates an IP in a field that predates strict parsing.
 ///
 /// UPSTREAM: apimachinery pkg/util/validation/ip.go (IsValidIPForLegacyField)
 pub(crate) fn check_legacy_ip(text: &str) -> Vec<String> {
@@ -372,7 +372,7 @@ pub(crate) fn check_legacy_ip(text: &str) -> Vec<String> {
     messages
 }
 
-/// Checks an address that must be in canonical form.
+/// Validates an IP that must be in canonical form.
 pub(crate) fn check_ip(text: &str) -> Vec<String> {
     let mut messages = check_legacy_ip(text);
     if let (true, Some(address)) = (messages.is_empty(), parse_ip_sloppy(text))
@@ -386,7 +386,7 @@ pub(crate) fn check_ip(text: &str) -> Vec<String> {
     messages
 }
 
-/// Parses a range: its address and the length of the prefix.
+/// Parses a CIDR: its address and prefix length.
 pub(crate) fn parse_cidr_sloppy(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = text.split_once('/')?;
     let address = parse_ip_sloppy(address)?;
@@ -396,7 +396,7 @@ pub(crate) fn parse_cidr_sloppy(text: &str) -> Option<(IpAddr, u8)> {
     (length <= most).then_some((address, length))
 }
 
-/// The first address of a range.
+/// The first address of a CIDR.
 pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
     let length = u32::from(length);
     match address {
@@ -411,7 +411,7 @@ pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// Checks a range of a field that is older than strict parsing.
+/// Validates a CIDR in a field that predates strict parsing.
 ///
 /// UPSTREAM: apimachinery pkg/util/validation/ip.go (IsValidCIDRForLegacyField)
 pub(crate) fn check_legacy_cidr(text: &str) -> Vec<String> {
@@ -433,7 +433,7 @@ pub(crate) fn check_legacy_cidr(text: &str) -> Vec<String> {
     vec![message.to_owned()]
 }
 
-/// Checks a range that must be in canonical form.
+/// Validates a CIDR that must be in canonical form.
 pub(crate) fn check_cidr(text: &str) -> Vec<String> {
     let mut messages = check_legacy_cidr(text);
     if let (true, Some((address, length))) = (messages.is_empty(), parse_cidr_sloppy(text)) {
@@ -448,7 +448,7 @@ pub(crate) fn check_cidr(text: &str) -> Vec<String> {
     messages
 }
 
-/// Checks an address that endpoints may have.
+/// Validates the IP of an endpoint.
 ///
 /// UPSTREAM: pkg/apis/core/validation/validation.go (ValidateEndpointIP)
 pub(crate) fn check_endpoint_ip(text: &str) -> Vec<String> {
@@ -491,7 +491,7 @@ pub(crate) fn check_endpoint_ip(text: &str) -> Vec<String> {
     messages
 }
 
-/// A warning about an address that is valid and not in canonical form.
+/// The warning about a valid IP in non-canonical form.
 ///
 /// UPSTREAM: apimachinery pkg/util/validation/ip.go (GetWarningsForIP)
 pub(crate) fn ip_warning(path: &Path<'_>, text: &str) -> Option<String> {
@@ -517,7 +517,7 @@ pub(crate) fn ip_warning(path: &Path<'_>, text: &str) -> Option<String> {
     })
 }
 
-/// Warnings about a range that is valid and not in canonical form.
+/// The warnings about a valid CIDR in non-canonical form.
 ///
 /// UPSTREAM: apimachinery pkg/util/validation/ip.go (GetWarningsForCIDR)
 pub(crate) fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
@@ -556,13 +556,13 @@ pub(crate) fn cidr_warnings(path: &Path<'_>, text: &str) -> Vec<String> {
     warnings
 }
 
-/// The types of the PEM blocks in a text.
+/// The types of the PEM blocks in an input.
 pub(crate) fn pem_types(bytes: &[u8]) -> Vec<String> {
     let blocks = pem_blocks(bytes).into_iter();
     blocks.map(|(kind, _)| kind).collect()
 }
 
-/// The PEM blocks in a text, each with its type and its bytes.
+/// The PEM blocks in an input, with type and content.
 ///
 /// UPSTREAM: encoding/pem (Decode)
 pub(crate) fn pem_blocks(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
@@ -596,7 +596,7 @@ pub(crate) fn pem_blocks(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     blocks
 }
 
-/// Checks the name of a CSI driver beyond its presence and length.
+/// Validates the name of a CSI driver, except its presence and length.
 pub(crate) fn check_lower_subdomain(value: &str) -> Vec<String> {
     check_subdomain(&value.to_lowercase())
 }

@@ -1,7 +1,6 @@
-//! One object in the versions it is served in.
+//! Conversion of built-in kinds between served versions.
 //!
-//! Objects are in normal form before and after. Kinds that look alike in both versions only change
-//! their `apiVersion`.
+//! Objects are in normal form before and after. Kinds with identical versions only change their `apiVersion`.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +12,7 @@ use crate::resource::{Resource, by_kind, resources};
 use crate::tree;
 use crate::typed::{DecodeError, type_of};
 
-/// An object that cannot be converted.
+/// A conversion error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
     /// The value is not an object.
@@ -26,10 +25,10 @@ pub enum ConvertError {
         kind: String,
         /// The `apiVersion` of the object.
         from: String,
-        /// The `apiVersion` asked for.
+        /// The requested `apiVersion`.
         to: String,
     },
-    /// The object is not one of its kind.
+    /// The object does not match its kind.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
@@ -38,7 +37,7 @@ pub enum ConvertError {
 ///
 /// # Errors
 ///
-/// A pair of versions between which there is no conversion.
+/// There is no conversion between the two versions.
 pub fn convert(value: &Value, to_group: &str, to_version: &str) -> Result<Value, ConvertError> {
     let object = value.as_object().ok_or(ConvertError::NotAnObject)?;
     let (api_version, kind) = (text(object, "apiVersion"), text(object, "kind"));
@@ -65,7 +64,7 @@ pub fn convert(value: &Value, to_group: &str, to_version: &str) -> Result<Value,
     Ok(ty.decode_value(&Value::Object(out))?.value)
 }
 
-/// The versions in which the objects of a resource can also be read and written, itself excluded.
+/// The other versions in which objects of a resource are served.
 pub fn equivalents(resource: &Resource) -> impl Iterator<Item = &'static Resource> {
     let storage = resource.storage;
     let own = (resource.group, resource.version);

@@ -1,6 +1,6 @@
-//! Definitions of custom resources: their defaults, their rules, their status, and what they define.
+//! CustomResourceDefinitions: defaults, validation, status, and the custom resources they define.
 //!
-//! A definition is a JSON object of `apiextensions.k8s.io/v1` whose fields have the right types.
+//! A definition is a JSON object of `apiextensions.k8s.io/v1` whose fields have valid types.
 //!
 //! ```
 //! use lockgate_kinds::crd::{self, CustomResource};
@@ -40,10 +40,10 @@
 //!
 //! | module | is responsible for |
 //! |---|---|
-//! | `defaults`, `status` | what the server fills in and keeps in the status |
-//! | `validation` | which definitions are refused, and why |
-//! | `resource` | the definition compiled, and the rules for its objects |
-//! | `scale` | objects as `autoscaling/v1` `Scale` |
+//! | `defaults`, `status` | defaults of a definition, and its status |
+//! | `validation` | validation of definitions |
+//! | `resource` | compiled definitions, and validation of custom resources |
+//! | `scale` | custom resources as `autoscaling/v1` `Scale` |
 
 mod defaults;
 mod resource;

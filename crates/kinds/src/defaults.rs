@@ -1,9 +1,8 @@
-//! Defaulting: members the server fills in when it decodes an object, before admission.
+//! Defaulting: fields that the server sets when it decodes an object, before admission.
 //!
-//! Objects come in normal form ([`Type::decode`](crate::typed::Type::decode)) and leave in it. Besides
-//! the defaults proper, this does what upstream's round trip through its internal version does: members
-//! that say the same under two names agree, `stringData` becomes `data`, retired annotations are
-//! dropped.
+//! Objects are in normal form ([`Type::decode`](crate::typed::Type::decode)) before and after. Besides actual
+//! defaults, this performs the effects of upstream's round trip through its internal version: fields with two names
+//! are synchronized, `stringData` is merged into `data`, obsolete annotations are dropped.
 //!
 //! UPSTREAM: pkg/apis/*/{defaults.go,zz_generated.defaults.go,conversion.go}.
 
@@ -14,7 +13,7 @@ use serde_json::Value;
 
 use crate::resource::by_kind;
 
-/// Fills in the defaults of a built-in kind.
+/// Applies the defaults of a built-in kind.
 pub fn apply(group: &str, version: &str, kind: &str, value: &mut Value) {
     if let Some(resource) = by_kind(group, version, kind) {
         resource.rules.apply_defaults(value);

@@ -1,4 +1,4 @@
-//! When two objects say the same: by value rather than by text, with absent and empty lists alike.
+//! Semantic equality of objects: values are compared parsed, and absent and empty lists are equal.
 //!
 //! UPSTREAM: apimachinery pkg/api/equality/semantic.go.
 
@@ -13,17 +13,17 @@ use crate::typed::{Form, Type};
 
 static NULL: Value = Value::Null;
 
-/// Returns true if two values of type `ty` are semantically equal. Absent, null and empty lists and
-/// maps are equal, and so are quantities of the same amount.
+/// Returns true if two values of type `ty` are semantically equal. Absent, null and empty lists and maps are equal,
+/// and so are quantities of the same value.
 #[must_use]
 pub fn semantically_equal(ty: Type, a: &Value, b: &Value) -> bool {
     let mut rest = vec![(ty, a, b)];
     while let Some((ty, a, b)) = rest.pop() {
-        // Schemas have members of their own type: below what neither has there is no end.
+        // Schemas are recursive types: descending into two absent values would not terminate.
         if a.is_null() && b.is_null() {
             continue;
         }
-        // A pointer that is nil equals only another.
+        // A nil pointer equals only another nil pointer.
         if ty != ty.target() && a.is_null() != b.is_null() {
             return false;
         }
@@ -101,7 +101,7 @@ mod tests {
         assert!(same(&base, &pod("1024Mi", json!({}), Value::Null)));
         assert!(!same(&base, &pod("1Mi", json!({}), Value::Null)));
         assert!(!same(&base, &pod("1Gi", json!({"a": "b"}), Value::Null)));
-        // A pointer to nothing is not nothing.
+        // A pointer to an empty struct differs from nil.
         assert!(!same(&base, &pod("1Gi", Value::Null, json!({}))));
         assert!(same(
             &json!({"spec": {"containers": null}}),

@@ -1,4 +1,4 @@
-//! The FlowSchemas and priority levels that every server has: those that must be there, and those that are suggested.
+//! The mandatory and suggested FlowSchemas and PriorityLevelConfigurations.
 //!
 //! UPSTREAM: apiserver pkg/apis/flowcontrol/bootstrap/default.go
 
@@ -11,30 +11,30 @@ pub const SCHEMAS: &str = "flowschemas";
 /// The plural of PriorityLevelConfigurations.
 pub const LEVELS: &str = "prioritylevelconfigurations";
 
-/// The annotation of objects whose spec the server keeps as it is here.
+/// The annotation of objects whose spec the server maintains.
 pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
-/// The level of requests that are not limited, and its schema.
+/// The mandatory level of exempt requests, and its FlowSchema.
 pub const EXEMPT: &str = "exempt";
-/// The level of requests that no other schema matches, and its schema.
+/// The mandatory level of requests that match no other FlowSchema, and its FlowSchema.
 pub const CATCH_ALL: &str = "catch-all";
 
 const EVERYBODY: [&str; 2] = ["system:unauthenticated", "system:authenticated"];
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 const SCHEDULER: &str = "system:kube-scheduler";
 
-/// An object that the server makes, and keeps as it is.
+/// An object that the server creates and maintains.
 #[derive(Debug)]
 pub struct Suggested {
     /// The plural of its kind.
     pub plural: &'static str,
     /// The object.
     pub object: Value,
-    /// True for what nobody may change.
+    /// True for an immutable, mandatory object.
     pub is_mandatory: bool,
 }
 
-/// All of them, levels first.
+/// All mandatory and suggested objects, levels first.
 #[must_use]
 pub fn all() -> Vec<Suggested> {
     let of = |plural, is_mandatory| {
@@ -52,7 +52,7 @@ pub fn all() -> Vec<Suggested> {
         .collect()
 }
 
-/// The levels that every server has.
+/// The mandatory priority levels.
 #[must_use]
 pub fn mandatory_levels() -> Vec<Value> {
     let exempt = json!({
@@ -97,7 +97,7 @@ fn limited(shares: i32, lendable: i32, response: Value) -> Value {
     })
 }
 
-/// The FlowSchemas that every server has.
+/// The mandatory FlowSchemas.
 #[must_use]
 pub fn mandatory_schemas() -> Vec<Value> {
     vec![

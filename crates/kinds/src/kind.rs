@@ -1,8 +1,8 @@
-//! The contract of a kind: everything the server asks about it, in one object-safe trait.
+//! The interface between the server and a kind: one object-safe trait.
 //!
-//! Built-in kinds, webhook configurations, CustomResourceDefinitions and custom resources implement
-//! [`Kind`]; the row of a built-in kind ([`Resource`]) points to its implementation. Every method has a
-//! default, so a kind says only how it differs.
+//! Built-in kinds, webhook configurations, CustomResourceDefinitions and custom resources implement [`Kind`]; the row
+//! of a built-in kind ([`Resource`]) points to its implementation. All methods have defaults, so that a kind
+//! implements only its differences.
 //!
 //! ```text
 //! decode ► apply_defaults ► mutating admission ► prepare_* ► validate_* ► warnings_* ► canonicalize
@@ -42,35 +42,34 @@ pub(crate) use resource::{CHANGE, CREATE, PROXY, SCALE, SPEC, STREAM, cluster, n
 pub use resource::{Generation, Resource, Subresource};
 pub use server_part::{Related, ServerPart};
 
-/// Everything the server asks about a kind.
+/// The behaviour of a kind.
 ///
-/// Objects are in normal form and, from `prepare_create` on, carry complete metadata.
+/// Objects are in normal form and, from `prepare_create` on, have complete metadata.
 pub trait Kind: fmt::Debug + Send + Sync {
-    /// Fills in the defaults of the version.
+    /// Applies the defaults of the version.
     fn apply_defaults(&self, _value: &mut Value) {}
 
-    /// True if the labels of an object without defaults will be the map of its template: whatever is
-    /// added to one of them then is in both.
+    /// Returns true if defaulting will make the object's labels alias those of its template: later changes of one
+    /// apply to both.
     fn shares_labels(&self, _value: &Value) -> bool {
         false
     }
 
-    /// Brings labels that are the map of the template up to date with it.
+    /// Updates labels that alias those of the template.
     fn follow_template(&self, _value: &mut Value) {}
 
-    /// Fills in the defaults that are the time of the request.
+    /// Applies defaults that depend on the time of the request.
     fn apply_time_defaults(&self, _value: &mut Value, _now: Time) {}
 
-    /// Changes the members of an object of another version, whose `apiVersion` is set afterwards, to
-    /// those of `to`.
+    /// Converts the fields of an object of another version to those of `to`. The caller sets `apiVersion`.
     fn convert(&self, _object: &mut Object, _to: &Resource) {}
 
-    /// The warning for every client of a deprecated kind.
+    /// The deprecation warning of the kind.
     fn deprecation_warning(&self) -> Option<&'static str> {
         None
     }
 
-    /// The rules for names.
+    /// The name rules.
     fn name_rules(&self) -> NameRules {
         SUBDOMAIN_NAMES
     }
@@ -80,39 +79,39 @@ pub trait Kind: fmt::Debug + Send + Sync {
         Finalizers::Qualified
     }
 
-    /// The name that is generated for an object is its `generateName`, without letters by chance.
+    /// Returns true if `generateName` is used as name, without a random suffix.
     fn generates_plain_names(&self) -> bool {
         false
     }
 
-    /// The status of a new object. By default it is reset where `status` is a subresource.
+    /// The status of a new object. By default, it is reset if `status` is a subresource.
     fn new_status(&self) -> NewStatus {
         NewStatus::Reset
     }
 
-    /// Sets what depends on the cluster around a new or changed object, before the server allocates
-    /// and prepares. Errors end the write before the other rules are asked.
+    /// Sets fields that depend on the cluster, before allocation and `prepare_*`. Errors end the request before
+    /// validation.
     fn begin(&self, _value: &mut Value, _old: Option<&Value>) -> FieldErrors {
         FieldErrors::new()
     }
 
-    /// Warnings about what [`Kind::prepare_create`] is going to change. They are given even if the object
-    /// is refused afterwards.
+    /// Warnings about fields that [`Kind::prepare_create`] will change. They are returned even if the object is
+    /// rejected later.
     fn warnings_on_prepare(&self, _value: &Value) -> Vec<String> {
         Vec::new()
     }
 
-    /// Sets what belongs to the server in a new object.
+    /// Sets server-managed fields of a new object.
     fn prepare_create(&self, _value: &mut Value, _context: &Context<'_>) {}
 
-    /// Validates a new object: by default its metadata, then [`Kind::validate`].
+    /// Validates a new object: by default, its metadata and then [`Kind::validate`].
     fn validate_create(&self, new: &Written<'_>, context: &Context<'_>) -> FieldErrors {
         let mut errors = self.validate_metadata(new);
         self.validate(&mut errors, new, None, context);
         errors
     }
 
-    /// The rules that hold for new and for changed objects, beyond metadata.
+    /// Validates a created or updated object, except its metadata.
     fn validate(
         &self,
         _errors: &mut FieldErrors,
@@ -122,7 +121,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
     ) {
     }
 
-    /// The metadata of a new object by the kind's own rules.
+    /// Validates the metadata of a new object by the kind's rules.
     fn validate_metadata(&self, new: &Written<'_>) -> FieldErrors {
         let path = Path::root("metadata");
         let mut errors = validate_metadata(&new.metadata, self.name_rules(), &path);
@@ -130,7 +129,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
         errors
     }
 
-    /// The metadata of a changed object by the kind's own rules.
+    /// Validates the metadata of an updated object by the kind's rules.
     fn validate_metadata_update(&self, new: &Written<'_>, old: &Written<'_>) -> FieldErrors {
         let path = Path::root("metadata");
         let mut errors = validate_metadata_update(&new.metadata, &old.metadata, &path);
@@ -138,7 +137,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
         errors
     }
 
-    /// Finalizers without a domain are those that Kubernetes knows.
+    /// Validates that finalizers without a domain are known to Kubernetes.
     ///
     /// UPSTREAM: pkg/apis/core/validation/validation.go (validateKubeFinalizerName)
     fn validate_finalizers(&self, errors: &mut FieldErrors, new: &Written<'_>) {
@@ -152,34 +151,34 @@ pub trait Kind: fmt::Debug + Send + Sync {
         }
     }
 
-    /// The rules for a changed `status`, beyond metadata.
+    /// Validates a status update, except its metadata.
     fn validate_status(&self, _errors: &mut FieldErrors, _new: &Written<'_>, _old: &Written<'_>) {}
 
-    /// The group that errors about invalid objects name, if it is not that of the resource.
+    /// The API group in errors about invalid objects, if it differs from the resource's.
     fn error_group(&self) -> Option<&'static str> {
         None
     }
 
-    /// Warnings about a new object that is valid.
+    /// Warnings about a valid new object.
     fn warnings_on_create(&self, _new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
         Vec::new()
     }
 
-    /// Sets what is set after validation.
+    /// Sets fields after validation.
     fn canonicalize(&self, _value: &mut Value) {}
 
-    /// An update of `status` keeps labels, annotations, finalizers and owner references as they were.
+    /// Returns true if an update of `status` keeps labels, annotations, finalizers and owner references.
     ///
     /// UPSTREAM: apimachinery pkg/apis/meta/v1/meta.go (ResetObjectMetaForStatus)
     fn resets_metadata_on_status_update(&self) -> bool {
         false
     }
 
-    /// The fields that an endpoint resets, as paths of fields: field managers do not own them.
-    /// Not called for a status that is not a subresource.
+    /// The field paths that an endpoint resets, which field managers do not own. Not called for a status without
+    /// subresource.
     ///
-    /// UPSTREAM: the strategies' GetResetFields. That of the endpoints for ephemeral containers and
-    /// resizing is not used.
+    /// UPSTREAM: the strategies' GetResetFields. Those of `ephemeralcontainers` and `resize` are
+    /// not used.
     fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
         match subresource {
             "" | "finalize" => &[&["status"]],
@@ -189,8 +188,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
         }
     }
 
-    /// Restores and sets what belongs to the server in a changed object, as a whole (`subresource`
-    /// empty) or through a subresource.
+    /// Restores and sets server-managed fields of an updated object; `subresource` is empty for the main resource.
     fn prepare_update(
         &self,
         _subresource: &str,
@@ -200,9 +198,8 @@ pub trait Kind: fmt::Debug + Send + Sync {
     ) {
     }
 
-    /// Validates a changed object after the metadata that every kind has: by default its metadata by
-    /// the kind's own rules, then [`Kind::validate`] if the object changed as a whole, and
-    /// [`Kind::validate_status`] if its status did.
+    /// Validates an updated object after the generic metadata validation: by default, its metadata by the kind's
+    /// rules, then [`Kind::validate`] for the main resource or [`Kind::validate_status`] for its status.
     fn validate_update(
         &self,
         subresource: &str,
@@ -219,7 +216,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
         errors
     }
 
-    /// Warnings about a changed object that is valid.
+    /// Warnings about a valid updated object.
     fn warnings_on_update(
         &self,
         _new: &Written<'_>,
@@ -229,18 +226,18 @@ pub trait Kind: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Warnings about a changed status that is valid.
+    /// Warnings about a valid status update.
     fn warnings_on_status_update(&self, _new: &Written<'_>) -> Vec<String> {
         Vec::new()
     }
 
-    /// The columns of tables, separated by `|`: a plus stands before those of wide tables, a colon
-    /// before a type that is not `string`.
+    /// The columns of tables, separated by `|`: a `+` prefix marks columns of wide tables, and a colon precedes a
+    /// type other than `string`.
     fn columns(&self) -> &'static str {
         "Name|Created At:date"
     }
 
-    /// The cells of an object, for kinds whose rows need no code: their rows are made without parsing objects.
+    /// The cells of an object, for kinds with declarative rows: their rows are created without parsing objects.
     fn cells(&self) -> Option<&'static [Cell]> {
         None
     }
@@ -253,12 +250,12 @@ pub trait Kind: fmt::Debug + Send + Sync {
         }
     }
 
-    /// The key by which rows are sorted: for every object, or for none, whose rows stay as they come.
+    /// The sort key of rows, for all objects of the kind; with `None`, rows are not sorted.
     fn sort_key(&self, _object: &Value) -> Option<(i64, String)> {
         None
     }
 
-    /// The fields that field selectors may name, if there are more than name and namespace.
+    /// The supported field selectors, in addition to name and namespace.
     ///
     /// UPSTREAM: pkg/apis/*/conversion.go (`AddFieldLabelConversionFunc`) for the labels,
     /// pkg/registry/*/strategy.go (`ToSelectableFields`) for what they read.
@@ -266,7 +263,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The answer to a field selector that names another field.
+    /// The error message of an unsupported field selector.
     fn unsupported_field_label(&self, label: &str) -> String {
         if self.field_selectors().is_some() {
             return format!("field label not supported: {label}");
@@ -282,30 +279,30 @@ pub trait Kind: fmt::Debug + Send + Sync {
         Deletion::default()
     }
 
-    /// The part of the server that is made from the stored objects.
+    /// The component of the server that follows these objects.
     fn configures(&self) -> Option<ServerPart> {
         None
     }
 
-    /// Marks an object whose deletion in steps begins.
+    /// Marks an object at the beginning of a deletion in steps.
     fn begin_deletion(&self, _value: &mut Value, _context: &Context<'_>) {}
 }
 
 /// A kind's own validation of `metadata.finalizers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finalizers {
-    /// Names without a domain must be those that Kubernetes knows.
+    /// Names without a domain must be known to Kubernetes.
     Qualified,
-    /// Names are checked no further than those of any object.
+    /// Only the generic validation applies.
     Any,
 }
 
 /// The status of a new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewStatus {
-    /// It is reset to the zero value where `status` is a subresource.
+    /// It is reset to its zero value if `status` is a subresource.
     Reset,
-    /// It is what the client sent.
+    /// It is set by the client.
     Sent,
 }
 
@@ -313,18 +310,18 @@ pub enum NewStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deletion {
-    /// The answer is the deleted object instead of a `Status`.
+    /// The response is the deleted object instead of a `Status`.
     pub returns_object: bool,
-    /// Dependents are orphaned unless the request says otherwise.
+    /// Dependents are orphaned by default.
     pub orphans_by_default: bool,
     /// Objects are marked first and removed later.
     pub in_steps: bool,
-    /// Garbage collection never looks for dependents.
+    /// Garbage collection never searches for dependents.
     pub has_no_dependents: bool,
 }
 
 impl Deletion {
-    /// Answers with the deleted object.
+    /// Responds with the deleted object.
     #[must_use]
     pub const fn returning_object(mut self) -> Self {
         self.returns_object = true;
@@ -345,7 +342,7 @@ impl Deletion {
         self
     }
 
-    /// Never looks for dependents.
+    /// Never searches for dependents.
     #[must_use]
     pub const fn without_dependents(mut self) -> Self {
         self.has_no_dependents = true;
@@ -353,22 +350,22 @@ impl Deletion {
     }
 }
 
-/// The facts of a request that kinds use.
+/// The properties of a request that kinds use.
 #[derive(Clone, Copy)]
 pub struct Context<'r> {
     /// The time of the write.
     pub now: Time,
-    /// The user; a signing request records it.
+    /// The user, which a CertificateSigningRequest records.
     pub requester: Requester<'r>,
     /// Compiles match conditions.
     pub expressions: &'r dyn ExpressionChecker,
     /// Compiles the expressions of policies.
     pub policies: &'r dyn PolicyExpressions,
-    /// The feature gate AdmissionWebhookMatchConditions.
+    /// True if the feature gate AdmissionWebhookMatchConditions is enabled.
     pub match_conditions: bool,
-    /// Configurations from manifest files exist, so their names are reserved.
+    /// True if configurations are loaded from manifest files, whose names are reserved.
     pub static_manifests: bool,
-    /// The namespace of the object has the label that grants admin access to devices.
+    /// True if the namespace of the object has the label for admin access to devices.
     pub admin_access: bool,
 }
 
@@ -410,12 +407,12 @@ pub struct Requester<'r> {
     pub extra: &'r BTreeMap<String, Vec<String>>,
 }
 
-/// An object that is validated, with its metadata decoded once.
+/// An object under validation, with its metadata decoded once.
 #[derive(Debug)]
 pub struct Written<'o> {
     /// The object.
     pub value: &'o Value,
-    /// Its metadata; without the namespace where the kind is namespaced, which is checked elsewhere.
+    /// Its metadata, without the namespace of a namespaced kind, which is validated elsewhere.
     pub metadata: ObjectMeta,
     nothing: Object,
 }
@@ -431,17 +428,16 @@ impl<'o> Written<'o> {
         }
     }
 
-    /// The members of the object.
+    /// The fields of the object.
     #[must_use]
     pub fn object(&self) -> &Map<String, Value> {
         self.value.as_object().unwrap_or(&self.nothing)
     }
 }
 
-/// The metadata of an object, typed.
+/// Decodes the metadata of an object.
 ///
-/// Every write comes here several times, so members are taken over one by one where that is all there
-/// is to it, rather than written and read again.
+/// This is called several times per write, so simple fields are copied one by one rather than serialized and decoded.
 fn metadata(value: &Value, namespaced: bool) -> ObjectMeta {
     let nothing = Map::new();
     let members = value
@@ -491,7 +487,7 @@ fn metadata(value: &Value, namespaced: bool) -> ObjectMeta {
     }
 }
 
-/// An entry of the managed fields, without the fields, which validation does not read.
+/// An entry of the managed fields without its field set, which validation does not read.
 fn managed_fields(entry: &Value) -> ManagedFieldsEntry {
     let text = |name: &str| {
         let text = entry.get(name).and_then(Value::as_str);

@@ -1,8 +1,8 @@
-//! The kinds of objects: the built-in ones as data, and the schemas of custom resources.
+//! API kinds: the built-in ones as data, and the schemas of custom resources.
 //!
-//! Every object is a JSON tree. Nothing here performs I/O.
+//! Objects are JSON values. This crate performs no I/O.
 //!
-//! A built-in object passes through these modules on its way in:
+//! The stages of a write of a built-in object:
 //!
 //! ```text
 //! bytes ► typed (normal form, strict findings) ► defaults ► mutating admission

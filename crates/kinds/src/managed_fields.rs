@@ -1,8 +1,8 @@
 //! Field management: `metadata.managedFields` and server-side apply.
 //!
-//! Every write goes through a [`FieldManager`]: [`update`](FieldManager::update) for those that
-//! create, replace or patch an object, [`apply`](FieldManager::apply) for those that say which fields
-//! they want to own. Nothing here performs I/O, fills in defaults or keeps a state.
+//! Every write goes through a [`FieldManager`]: [`update`](FieldManager::update) for create, update and patch, and
+//! [`apply`](FieldManager::apply) for server-side apply. It performs no I/O, does not apply defaults, and is
+//! stateless.
 //!
 //! ```
 //! use lockgate_api::meta::time::Time;
@@ -37,17 +37,17 @@
 //! | module | is responsible for |
 //! |---|---|
 //! | `element`, `field_set` | sets of fields, and `FieldsV1` |
-//! | `shape` | which parts of an object have one owner, by tables or by schema |
-//! | `value` | when values are the same |
-//! | `validate`, `compare`, `merge`, `remove` | objects under a shape |
-//! | `reconcile` | owned fields after a change of schema |
-//! | `owners` | the list of owners, read and written |
-//! | `update`, `apply` | the two ways of writing |
-//! | `configuration` | what mutating policies merge, which nobody owns |
-//! | `scale` | owners seen through `scale` |
-//! | `guard` | lists that others made, and writes that change nothing |
+//! | `shape` | granular and atomic fields of an object, by tables or by schema |
+//! | `value` | equality of values |
+//! | `validate`, `compare`, `merge`, `remove` | operations on objects with a shape |
+//! | `reconcile` | managed fields after a schema change |
+//! | `owners` | decoding and encoding of managed fields |
+//! | `update`, `apply` | the two operations |
+//! | `configuration` | apply configurations of mutating policies, which are not tracked |
+//! | `scale` | managed fields of the subresource `scale` |
+//! | `guard` | invalid managed fields after admission, and no-op writes |
 //!
-//! Walks over objects recurse, so objects that nest deeper than [`MAX_DEPTH`] are not tracked.
+//! Traversal is recursive, so objects nested deeper than [`MAX_DEPTH`] are not tracked.
 
 mod apply;
 mod compare;
@@ -85,23 +85,23 @@ pub use update::Managed;
 /// objects have fewer than 100.
 pub const MAX_DEPTH: usize = 300;
 
-/// Lists of owners are this much deeper than the objects they are in.
+/// Managed fields nest this much deeper than their object.
 const SLACK: usize = 16;
 
 const TOO_DEEP: &str = "the object is nested too deeply to track its fields";
 
-/// Tracks the owners of the fields of one kind of object, in one version.
+/// Tracks the field managers of objects of one kind, in one version.
 #[derive(Clone, Copy)]
 pub struct FieldManager<'a> {
     /// The shape of the object in this version.
     pub shape: Shape<'a>,
-    /// The version of the request, as objects spell it: `v1`, `apps/v1`.
+    /// The `apiVersion` of the request: `v1`, `apps/v1`.
     pub api_version: &'a str,
     /// The kind.
     pub kind: &'a str,
     /// The subresource of the request; empty for the object itself.
     pub subresource: &'a str,
-    /// Fields that this endpoint does not let clients set.
+    /// Fields that this endpoint resets.
     pub reset: Option<&'a Reset>,
     /// The other versions of the kind.
     pub versions: &'a dyn Versions,
@@ -120,23 +120,23 @@ impl fmt::Debug for FieldManager<'_> {
 /// An error of any type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The other versions of a kind: owners name fields in the version they wrote in.
+/// The other versions of a kind: managed fields name fields in the version of their write.
 pub trait Versions {
     /// The shape of the object in a version; `None` if the version is unknown.
     fn shape(&self, api_version: &str) -> Option<Shape<'_>>;
 
-    /// The object in another version; nothing if that version is not known.
+    /// Converts the object to another version; `None` if that version is unknown.
     ///
     /// # Errors
     ///
     /// The object cannot be converted.
     fn convert(&self, object: &Value, api_version: &str) -> Result<Option<Value>, BoxError>;
 
-    /// Fields that the endpoint does not let clients set, in another version.
+    /// Fields that the endpoint resets, in another version.
     fn reset(&self, api_version: &str) -> Option<&Reset>;
 }
 
-/// A kind with one version. Owners in any other are forgotten.
+/// A kind with one version. Managed fields in any other version are dropped.
 #[derive(Debug, Clone, Copy)]
 pub struct OneVersion;
 
@@ -154,12 +154,12 @@ impl Versions for OneVersion {
     }
 }
 
-/// Fields that an endpoint does not let clients set, and that they therefore never own.
+/// Fields that an endpoint resets, which are therefore never owned.
 #[derive(Debug, Clone)]
 pub enum Reset {
-    /// These, and all below them.
+    /// These fields, and all nested fields.
     Fields(FieldSet),
-    /// All but those that a path leads to, and all below those. A step of `None` is any step.
+    /// All fields except those at these paths, including nested ones. `None` matches any path element.
     AllBut(Vec<Vec<Option<Element>>>),
 }
 
@@ -175,7 +175,7 @@ impl Reset {
     }
 }
 
-/// An error about an object, in upstream's words.
+/// An error about an object, with upstream's message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 struct Problem(String);
@@ -188,7 +188,7 @@ impl Problem {
         Err(Self(String::from(TOO_DEEP)))
     }
 
-    /// Prefixes the problem with the operation that failed.
+    /// Prefixes the message with the failed operation.
     fn of(what: impl fmt::Display) -> impl FnOnce(Self) -> Self {
         move |problem| Self(format!("{what}: {}", problem.0))
     }

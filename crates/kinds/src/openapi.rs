@@ -1,10 +1,8 @@
-//! OpenAPI v3 documents: what can be asked of a group's version, and what its objects look like.
+//! OpenAPI v3 documents: the operations and schemas of a group version.
 //!
-//! Clients read them for two things. The operations tell `kubectl apply` and its like that the server
-//! validates fields and can try a write without doing it; the schemas tell `kubectl explain` the names and
-//! types of members, and patches by which member elements of lists are merged. Paths are put together from
-//! the resources, schemas from the tables of types or from the definition. Descriptions of built-in types are told by whoever knows
-//! them.
+//! Clients use operations to discover field validation and dry run (`kubectl apply`), and schemas for field names and
+//! types (`kubectl explain`) and for merge keys of lists (patches). Paths are generated from the resources, schemas
+//! from the type tables or from the definition. The caller supplies the descriptions of built-in types.
 //!
 //! UPSTREAM: kube-openapi pkg/builder3, apiextensions-apiserver pkg/controller/openapi/builder.
 
@@ -21,14 +19,14 @@ pub use descriptions::Descriptions;
 
 use crate::typed::Type;
 
-/// A resource that a document tells about.
+/// A resource of a document.
 #[derive(Debug, Clone)]
 pub struct Served<'s> {
     /// The API group; empty for the core group.
     pub group: &'s str,
     /// The version.
     pub version: &'s str,
-    /// The name in paths.
+    /// The plural name, as in paths.
     pub plural: &'s str,
     /// The kind of one object.
     pub kind: &'s str,
@@ -36,18 +34,18 @@ pub struct Served<'s> {
     pub namespaced: bool,
     /// The verbs.
     pub verbs: Vec<&'s str>,
-    /// Parts with a path of their own.
+    /// The subresources.
     pub parts: Vec<Part<'s>>,
     /// The schema of objects.
     pub schema: Source<'s>,
 }
 
-/// A part of an object with a path of its own.
+/// A subresource.
 #[derive(Debug, Clone)]
 pub struct Part<'s> {
     /// The last segment of its path.
     pub name: &'s str,
-    /// The group, the version and the kind it speaks.
+    /// The group, version and kind of its body.
     pub kind: [&'s str; 3],
     /// The verbs.
     pub verbs: Vec<&'s str>,
@@ -56,13 +54,13 @@ pub struct Part<'s> {
 /// The source of a schema.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'s> {
-    /// The tables.
+    /// A built-in type.
     Type(Type),
-    /// A definition.
+    /// The schema of a definition.
     Custom(&'s Value),
 }
 
-/// The document of one version of a group.
+/// The document of one group version.
 #[must_use]
 pub fn document(resources: &[Served<'_>], descriptions: &Descriptions) -> Value {
     let mut schemas = schemas::Schemas::new(descriptions);
@@ -79,8 +77,8 @@ pub fn document(resources: &[Served<'_>], descriptions: &Descriptions) -> Value 
     })
 }
 
-/// The schema of one kind with every reference replaced by what it refers to, and a type that contains
-/// itself by an object of which nothing is known. None if it has more than `depth` levels.
+/// The schema of a kind with all references resolved; recursive references are replaced by an untyped object. `None`
+/// if it has more than `depth` levels.
 ///
 /// UPSTREAM: apiserver pkg/cel/openapi/resolver/refs.go
 #[must_use]
@@ -123,7 +121,7 @@ fn resolve<'s>(
             ("items" | "additionalProperties", Value::Object(_)) => {
                 resolve(value, schemas, within, depth)?
             }
-            // Nothing is looked up in these, and they may be deep.
+            // These keywords are not used, and may be deeply nested.
             ("allOf" | "anyOf" | "oneOf" | "not" | "default" | "example", _) => continue,
             (_, value) => value.clone(),
         };
@@ -132,7 +130,7 @@ fn resolve<'s>(
     Some(resolved.into())
 }
 
-/// The schema that is referred to, also where that is wrapped to say more about it.
+/// The target of a reference, which may be wrapped in `allOf` to add keywords.
 fn referred(schema: &Value) -> Option<&str> {
     let parts = schema.get("allOf").and_then(Value::as_array);
     let mut holders = std::iter::once(schema).chain(parts.into_iter().flatten());
@@ -140,12 +138,12 @@ fn referred(schema: &Value) -> Option<&str> {
     name.strip_prefix("#/components/schemas/")
 }
 
-/// A kind as the documents name it.
+/// A `x-kubernetes-group-version-kind` extension.
 fn group_version_kind([group, version, kind]: [&str; 3]) -> Value {
     json!({"group": group, "version": version, "kind": kind})
 }
 
-/// The reference to a schema in its document.
+/// A reference to a schema of the document.
 fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }

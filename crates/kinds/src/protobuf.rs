@@ -1,20 +1,19 @@
-//! Objects in protobuf, as clients send them and as they are answered.
+//! Protobuf encoding of objects in requests and responses.
 //!
-//! Clients made from Go's types write built-in kinds in protobuf unless told otherwise, and do not try
-//! again in JSON. The field numbers are in the tables of [`typed`](crate::typed), so one reader serves
-//! every kind:
+//! Go clients encode built-in kinds in protobuf by default, and do not fall back to JSON. The tables of
+//! [`typed`](crate::typed) contain the field numbers, so one decoder serves all kinds:
 //!
 //! ```text
 //! k8s\0 ► envelope (apiVersion, kind, raw) ► message ► tree ► normal form
 //! ```
 //!
-//! and `encode` is the way back.
+//! and `encode` is the reverse.
 //!
-//! The reader is a loop over an explicit stack. What it builds is bounded by the input: at most
-//! [`MAX_MESSAGES`] messages, nested at most [`tree::MAX_DEPTH`](crate::tree::MAX_DEPTH) levels.
+//! The decoder is a loop with an explicit stack. Its output is bounded by the input: at most [`MAX_MESSAGES`]
+//! messages, nested at most [`tree::MAX_DEPTH`](crate::tree::MAX_DEPTH) levels.
 //!
 //! UPSTREAM: apimachinery pkg/runtime/serializer/protobuf/protobuf.go, and the `generated.pb.go` of each
-//! package for the texts of errors.
+//! package for error messages.
 
 mod encode;
 mod envelope;

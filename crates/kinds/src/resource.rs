@@ -1,4 +1,4 @@
-//! The resources that are served, in discovery order.
+//! The built-in resources, in discovery order.
 
 use lockgate_api::kube_version::KubeVersion;
 
@@ -7,16 +7,15 @@ use crate::builtin::GROUPS;
 pub use crate::kind::{FieldSelector, Generation, Resource, Subresource};
 use crate::kind::{NAME, NAMESPACE};
 
-/// The fields that selectors on every kind may name.
+/// The field selectors common to all kinds.
 const COMMON_FIELDS: &[FieldSelector] = &[NAME, NAMESPACE];
 
-/// Every resource, in discovery order: the core group, then groups by priority, versions by
-/// priority, resources by name.
+/// All resources, in discovery order: the core group, then by group priority, version priority and name.
 pub fn resources() -> impl Iterator<Item = &'static Resource> + Clone {
     GROUPS.iter().copied().flatten()
 }
 
-/// The resources that came after the oldest version, with the version that first serves them by default.
+/// Resources that are newer than the oldest version, with the first version that serves them by default.
 ///
 /// UPSTREAM: the discovery of kube-apiserver v1.36.4 with --emulated-version=1.33, 1.34 and 1.35
 const SINCE: [(&str, &str, &str, KubeVersion); 7] = [
@@ -59,7 +58,7 @@ const SINCE: [(&str, &str, &str, KubeVersion); 7] = [
     ),
 ];
 
-/// Returns true if servers of this version serve a resource.
+/// Returns true if a server of this version serves a resource.
 #[must_use]
 pub fn is_served(resource: &Resource, version: KubeVersion) -> bool {
     let row = (resource.group, resource.version, resource.plural);
@@ -75,7 +74,7 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resourc
     })
 }
 
-/// The resource whose objects are of this kind.
+/// The resource of this kind.
 #[must_use]
 pub fn by_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
     resources().find(|resource| {
@@ -83,19 +82,19 @@ pub fn by_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resour
     })
 }
 
-/// The warning for clients of a deprecated kind.
+/// The deprecation warning of a kind.
 #[must_use]
 pub fn deprecation_warning(resource: &Resource) -> Option<&'static str> {
     resource.rules.deprecation_warning()
 }
 
-/// The fields that field selectors on this resource may name.
+/// The field selectors of a resource.
 #[must_use]
 pub fn field_selectors(resource: &Resource) -> &'static [FieldSelector] {
     resource.rules.field_selectors().unwrap_or(COMMON_FIELDS)
 }
 
-/// The field with this label, if field selectors on this resource may name it.
+/// The field with this label, if it is selectable.
 #[must_use]
 pub fn field_selector(resource: &Resource, label: &str) -> Option<&'static FieldSelector> {
     field_selectors(resource)
@@ -103,7 +102,7 @@ pub fn field_selector(resource: &Resource, label: &str) -> Option<&'static Field
         .find(|field| field.label == label)
 }
 
-/// The answer to a field selector that names a field that is not supported.
+/// The error message of an unsupported field selector.
 #[must_use]
 pub fn unsupported_field_label(resource: &Resource, label: &str) -> String {
     resource.rules.unsupported_field_label(label)

@@ -1,12 +1,11 @@
-//! Strategic merge patches: JSON merge patches that know which lists are sets and maps.
+//! Strategic merge patches: JSON merge patches that merge lists as sets or maps.
 //!
 //! A list with the strategy `merge` is merged by key; `$patch`, `$retainKeys`, `$setElementOrder/…` and
-//! `$deleteFromPrimitiveList/…` say what values alone cannot. The rules come from the types
-//! ([`Field::patch_strategies`](crate::typed::Field::patch_strategies)), so only built-in kinds have
-//! such patches.
+//! `$deleteFromPrimitiveList/…` are directives. The merge strategies are those of the types
+//! ([`Field::patch_strategies`](crate::typed::Field::patch_strategies)), so only built-in kinds support such patches.
 //!
-//! Merging descends where both sides have the same member and the type knows it, at most
-//! [`MAX_DEPTH`] levels; everything else is handled without recursion.
+//! Merging recurses into declared fields of both sides, at most [`MAX_DEPTH`] levels; everything else is not
+//! recursive.
 //!
 //! UPSTREAM: apimachinery pkg/util/strategicpatch/patch.go.
 
@@ -37,10 +36,10 @@ const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
 
 type Object = Map<String, Value>;
 
-/// Why a patch cannot be applied.
+/// The error of an invalid patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatchError {
-    /// The text, in upstream's words.
+    /// The message, which is upstream's.
     pub message: String,
     /// The class of the error response.
     pub class: PatchErrorClass,
@@ -51,11 +50,11 @@ pub struct PatchError {
 /// UPSTREAM: apiserver pkg/endpoints/handlers/patch.go (interpretStrategicMergePatchError).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchErrorClass {
-    /// 400: the patch has a wrong form.
+    /// 400: the patch is malformed.
     BadRequest,
-    /// 422: the patch has a form that is not supported.
+    /// 422: the patch is not supported.
     Unprocessable,
-    /// 500: everything that upstream did not sort.
+    /// 500: an error that upstream does not classify.
     Other,
 }
 
@@ -108,14 +107,13 @@ impl PatchError {
 ///
 /// # Errors
 ///
-/// A patch of the wrong form, in upstream's words. What the patched object then looks like is for
-/// [`Type::decode_value`] to judge.
+/// The patch is malformed; the message is upstream's. [`Type::decode_value`] validates the patched object.
 pub fn patch(original: &Value, patch: &Value, ty: Type) -> Result<Value, PatchError> {
     let bad_request = |message: &str| PatchError {
         message: message.to_owned(),
         class: PatchErrorClass::BadRequest,
     };
-    // No type nests so deep, and beyond this bound trees must not be cloned and dropped.
+    // No type nests so deeply, and deeper values must not be cloned and dropped recursively.
     let bounded = |value| tree::copy_within(value, tree::MAX_DEPTH);
     let (Some(original), Some(patch)) = (bounded(original), bounded(patch)) else {
         return Err(bad_request("exceeded max depth"));
@@ -126,7 +124,7 @@ pub fn patch(original: &Value, patch: &Value, ty: Type) -> Result<Value, PatchEr
     merge_map(original, patch, ty, 0).map(Value::Object)
 }
 
-/// Merges one object into another.
+/// Merges two objects.
 fn merge_map(
     mut original: Object,
     mut patch: Object,
@@ -226,7 +224,7 @@ fn merge_member(
     Ok(())
 }
 
-/// Drops the members of `original` that `$retainKeys` does not name.
+/// Drops the fields of `original` that `$retainKeys` does not list.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchError> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else {
         return Ok(());
@@ -247,7 +245,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
     Ok(())
 }
 
-/// Merges the lists whose order the patch sets.
+/// Merges the lists with `$setElementOrder`.
 fn set_element_orders(
     original: &mut Object,
     patch: &mut Object,
@@ -301,12 +299,12 @@ fn list_of(value: Value) -> Result<Vec<Value>, PatchError> {
     }
 }
 
-/// The key behind the slash of a directive.
+/// The field name of a directive, after the slash.
 fn bare_key<'k>(directive: &'k str, prefix: &str) -> Option<&'k str> {
     directive.strip_prefix(prefix)?.strip_prefix('/')
 }
 
-/// The type and the rules of a member.
+/// The type and merge strategy of a field.
 fn lookup(schema: Type, key: &str) -> Result<(Type, Field), PatchError> {
     let target = schema.target();
     match target.form() {
@@ -322,7 +320,7 @@ fn lookup(schema: Type, key: &str) -> Result<(Type, Field), PatchError> {
     }
 }
 
-/// The type of the elements of a member that is a list, and its rules.
+/// The element type of a list field, and its merge strategy.
 fn lookup_list(schema: Type, key: &str) -> Result<(Type, Field), PatchError> {
     let (ty, field) = lookup(schema, key)?;
     match ty.form() {
@@ -346,7 +344,7 @@ fn not_found(schema: Type, key: &str) -> PatchError {
     ))
 }
 
-/// Returns true if Go has a struct here, though its JSON is something else.
+/// Returns true if the type is a Go struct, although its JSON is not an object.
 fn is_go_struct(form: Form) -> bool {
     matches!(
         form,
@@ -362,7 +360,7 @@ fn is_go_struct(form: Form) -> bool {
     )
 }
 
-/// The name of a kind in Go's reflection.
+/// The `reflect.Kind` of a type.
 fn go_kind(form: Form) -> &'static str {
     match form {
         Form::Text => "string",
@@ -376,7 +374,7 @@ fn go_kind(form: Form) -> &'static str {
     }
 }
 
-/// The strategy beside `retainKeys`; nothing if there is none.
+/// The strategy other than `retainKeys`; empty if there is none.
 fn strategy(field: Field) -> &'static str {
     field
         .patch_strategies()
@@ -388,7 +386,7 @@ fn has_directive(value: &Value) -> bool {
     value.get(DIRECTIVE).is_some()
 }
 
-/// The value without parts that carry a directive; nothing if it carries one itself.
+/// The value without nested values that contain a directive; `None` if it contains one itself.
 fn without_directives(mut value: Value) -> Option<Value> {
     if has_directive(&value) {
         return None;
@@ -410,7 +408,7 @@ fn without_directives(mut value: Value) -> Option<Value> {
     Some(value)
 }
 
-/// The value without members that are null.
+/// The value without null fields.
 fn without_nulls(mut value: Value) -> Value {
     let mut rest = vec![&mut value];
     while let Some(next) = rest.pop() {

@@ -1,12 +1,11 @@
-//! The order of a write, the same for every kind: what the rows and [`Kind`](crate::kind::Kind)s of
-//! built-in kinds say is put together here.
+//! The stages of a write, common to all kinds: combines the rows and [`Kind`](crate::kind::Kind)s of built-in kinds.
 //!
 //! ```text
 //! decode ► defaults ► mutating admission ► prepare ► validate ► canonicalize ► validating admission ► store
 //! ```
 //!
-//! By the time of `prepare`, name, uid, creation time and namespace are set. Not here: addresses and
-//! ports of services, which need an allocator; scheduling of pods.
+//! Before `prepare`, name, uid, creation time and namespace are set. Allocation of cluster IPs and node ports, and
+//! scheduling of Pods, are elsewhere.
 //!
 //! UPSTREAM: apiserver pkg/registry/rest/{create,update}.go.
 
@@ -31,13 +30,13 @@ pub use crate::builtin::{CLEANUP_FINALIZER, grace_period, quality_of_service};
 pub use crate::kind::{Context, Requester};
 pub use scale::{apply_scale, scale_of, validate_scale};
 
-/// The rules for names of a resource's objects.
+/// The name rules of a resource.
 #[must_use]
 pub fn name_rules(resource: &Resource) -> NameRules {
     resource.rules.name_rules()
 }
 
-/// Prepares an object that is created; its metadata is complete.
+/// Prepares a new object, whose metadata is complete.
 pub fn prepare_create(resource: &Resource, value: &mut Value, context: &Context<'_>) {
     if matches!(
         resource.generation,
@@ -54,8 +53,8 @@ pub fn prepare_create(resource: &Resource, value: &mut Value, context: &Context<
     resource.rules.prepare_create(value, context);
 }
 
-/// Prepares an object that is updated, as a whole (`subresource` empty) or through a subresource.
-/// Afterwards uid, creation time and deletion are those of the old object.
+/// Prepares an updated object; `subresource` is empty for the main resource. Keeps uid, creation time and deletion
+/// time of the old object.
 pub fn prepare_update(
     resource: &Resource,
     subresource: &str,
@@ -96,7 +95,7 @@ pub fn prepare_update(
     with(value, |object| restore_metadata(object, old_object));
 }
 
-/// Sets what is set right after validation, and removes empty lists and maps that Go does not write.
+/// Sets fields after validation, and removes empty lists and maps that Go does not encode.
 pub fn canonicalize(resource: &Resource, value: &mut Value) {
     resource.rules.canonicalize(value);
     if let Some(ty) = type_of_resource(resource) {
@@ -104,8 +103,8 @@ pub fn canonicalize(resource: &Resource, value: &mut Value) {
     }
 }
 
-/// The same, and what storage forgets: it is protobuf, which knows no empty lists and maps. Definitions are
-/// stored as JSON, which has those that are always written.
+/// Like [`canonicalize`], and drops the empty lists and maps that protobuf storage drops. Definitions are stored as JSON,
+/// which keeps those without `omitempty`.
 pub fn canonicalize_stored(resource: &Resource, value: &mut Value) {
     canonicalize(resource, value);
     if resource.group != "apiextensions.k8s.io"
@@ -115,20 +114,19 @@ pub fn canonicalize_stored(resource: &Resource, value: &mut Value) {
     }
 }
 
-/// Validates an object that is created.
+/// Validates a new object.
 #[must_use]
 pub fn validate_create(resource: &Resource, value: &Value, context: &Context<'_>) -> FieldErrors {
     let new = Written::new(value, resource.namespaced);
     let mut errors = resource.rules.validate_create(&new, context);
     if errors.is_empty() {
-        // The rules of every kind, after those of this kind.
+        // The generic validation runs after that of the kind.
         errors = validate_metadata(&new.metadata, PATH_SEGMENT_NAMES, &Path::root("metadata"));
     }
     errors
 }
 
-/// Validates an object that is updated, as a whole (`subresource` empty) or through a subresource.
-/// The objects are prepared.
+/// Validates an updated object; `subresource` is empty for the main resource. The objects are prepared.
 #[must_use]
 pub fn validate_update(
     resource: &Resource,
@@ -154,7 +152,7 @@ pub fn validate_update(
     errors
 }
 
-/// Warnings about an object that is created.
+/// Warnings about a new object.
 #[must_use]
 pub fn warnings_on_create(
     resource: &Resource,
@@ -165,8 +163,7 @@ pub fn warnings_on_create(
     resource.rules.warnings_on_create(&new, context)
 }
 
-/// Warnings about an object that is updated, as a whole (`subresource` empty) or through a
-/// subresource.
+/// Warnings about an updated object; `subresource` is empty for the main resource.
 #[must_use]
 pub fn warnings_on_update(
     resource: &Resource,
@@ -184,7 +181,7 @@ pub fn warnings_on_update(
     }
 }
 
-/// Clients write `status` through a subresource of its own and nowhere else.
+/// Returns true if `status` is a subresource.
 fn has_status(resource: &Resource) -> bool {
     resource.subresource("status").is_some()
 }
@@ -217,7 +214,7 @@ fn reset_status(resource: &Resource, value: &mut Value) {
     }
 }
 
-/// Raises the generation if a member that counts has changed.
+/// Increments the generation if a relevant field changed.
 fn raise_generation(resource: &Resource, value: &mut Value, old: &Value) {
     let (Generation::Members(members)
     | Generation::UpdateOnly(members)
@@ -250,7 +247,7 @@ fn raise_generation(resource: &Resource, value: &mut Value, old: &Value) {
     set_generation(value, current.saturating_add(1));
 }
 
-/// Restores the metadata that an update can never change.
+/// Restores immutable metadata.
 fn restore_metadata(object: &mut Object, old: &Object) {
     let (Some(metadata), Some(old)) = (open(object, "metadata"), get(old, "metadata")) else {
         return;

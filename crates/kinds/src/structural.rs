@@ -1,4 +1,4 @@
-//! Structural schemas of custom resources: what is kept, filled in and allowed.
+//! Structural schemas of custom resources: pruning, defaulting and validation.
 //!
 //! ```
 //! use lockgate_kinds::structural::{Schema, Source};
@@ -23,16 +23,16 @@
 //!
 //! | module | is responsible for |
 //! |---|---|
-//! | `schema`, `props` | reading a schema |
-//! | `read` | an object as it comes in: metadata, pruning, nulls |
-//! | `prune`, `defaults`, `metadata` | the parts of that |
-//! | `validate`, `number`, `format` | values against schemas |
-//! | `list_type` | sets and maps |
+//! | `schema`, `props` | parsing schemas |
+//! | `read` | decoding objects: metadata, pruning, nulls |
+//! | `prune`, `defaults`, `metadata` | the stages of decoding |
+//! | `validate`, `number`, `format` | validating values |
+//! | `list_type` | uniqueness in sets and maps |
 //! | `rules`, `field_path` | `x-kubernetes-validations` |
-//! | `correlation` | values beside those they replace, for forgiving old errors |
+//! | `correlation` | correlation of old and new values, for ratcheting |
 //!
-//! Depth is bounded by the schema, which is bounded when it is read; where an object goes on without
-//! a schema, nothing here recurses.
+//! Recursion is bounded by the depth of the schema, which is checked when it is parsed; values without a schema are
+//! traversed iteratively.
 
 pub(crate) mod correlation;
 pub(crate) mod defaults;
@@ -64,33 +64,32 @@ pub use schema::{Schema, SchemaError};
 /// The result of validating a custom resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Why the object is refused, in upstream's order.
+    /// The validation errors, in upstream's order.
     pub errors: FieldErrors,
-    /// Errors of rules that are forgiven because the object had them before.
+    /// Errors of validation rules that are ratcheted, because the old object has them, too.
     pub warnings: Vec<String>,
 }
 
 impl Schema {
-    /// Checks a new custom resource.
+    /// Validates a new custom resource.
     #[must_use]
     pub fn validate(&self, object: &Json) -> Findings {
         self.validate_with(object, FieldErrors::new(), FieldErrors::new())
     }
 
-    /// Checks a custom resource that replaces another. Errors in parts that did not change are
-    /// forgiven.
+    /// Validates an update of a custom resource. Errors in unchanged parts are ratcheted.
     #[must_use]
     pub fn validate_update(&self, object: &Json, old: &Json) -> Findings {
         self.validate_update_with(object, old, FieldErrors::new(), FieldErrors::new())
     }
 
-    /// Checks the status of a custom resource that replaces another.
+    /// Validates a status update of a custom resource.
     #[must_use]
     pub fn validate_status_update(&self, object: &Json, old: &Json) -> Findings {
         self.validate_status_update_with(object, old, FieldErrors::new(), FieldErrors::new())
     }
 
-    /// As [`Self::validate`], with errors found before and right after the schema is looked at.
+    /// Like [`Self::validate`], with additional errors before and after those of the schema.
     pub(crate) fn validate_with(
         &self,
         object: &Json,
@@ -105,8 +104,7 @@ impl Schema {
         self.run_rules(errors, object, None)
     }
 
-    /// As [`Self::validate_update`], with errors found before and right after the schema is looked
-    /// at.
+    /// Like [`Self::validate_update`], with additional errors before and after those of the schema.
     pub(crate) fn validate_update_with(
         &self,
         object: &Json,
@@ -123,8 +121,7 @@ impl Schema {
         self.run_rules(errors, object, Some((old, &correlation)))
     }
 
-    /// As [`Self::validate_status_update`], with errors found before and right after the schema is
-    /// looked at.
+    /// Like [`Self::validate_status_update`], with additional errors before and after those of the schema.
     pub(crate) fn validate_status_update_with(
         &self,
         object: &Json,
@@ -151,7 +148,7 @@ impl Schema {
         self.run_rules(errors, object, Some((old, &correlation)))
     }
 
-    /// Lists that were no sets or maps before need not become some.
+    /// Validates list types, unless the old object violates them already.
     fn validate_lists(&self, object: &Json, old: &Json, errors: &mut FieldErrors) {
         let mut found = FieldErrors::new();
         list_type::validate(&self.root, object, &Path::ROOT, &mut found);
@@ -199,8 +196,7 @@ impl Schema {
     }
 }
 
-/// Returns true if the rules cannot run after this error, because types or sizes are not those of
-/// the schema.
+/// Returns true for an error after which validation rules cannot run, because types or sizes differ from the schema.
 fn blocks_rules(error: &FieldError) -> bool {
     matches!(
         error.error_type,

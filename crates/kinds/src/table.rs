@@ -1,11 +1,9 @@
-//! Objects as tables, for people: what `kubectl get` prints.
+//! `meta.k8s.io` tables, which `kubectl get` prints.
 //!
-//! A client that asks for a `Table` gets columns and cells instead of objects. Built-in kinds say their
-//! columns and cells themselves ([`Kind`](crate::kind::Kind)). Custom resources name their columns in
-//! their definition, with paths into the object.
+//! A client that accepts a `Table` gets columns and cells instead of objects. Built-in kinds define their columns and
+//! cells ([`Kind`](crate::kind::Kind)). Custom resources have printer columns with JSONPaths in their definition.
 //!
-//! Cells are texts as people read them (`2 minutes ago` is `2m`), so a table is a snapshot: the clock is
-//! an argument.
+//! Cells are human-readable (two minutes ago is `2m`), so a table is a snapshot: the current time is an argument.
 //!
 //! UPSTREAM: kubernetes pkg/printers/internalversion/printers.go, apiserver
 //! pkg/endpoints/handlers/response.go, apiextensions-apiserver
@@ -29,14 +27,14 @@ use crate::{conversion, tree};
 
 pub use crate::cells::{human_duration, since};
 
-/// Whose columns a table has.
+/// The kind of objects in a table.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind<'k> {
     /// A built-in kind.
     BuiltIn(&'static Resource),
     /// A custom resource.
     Custom {
-        /// The columns its definition names.
+        /// The printer columns of its definition.
         columns: &'k [Column],
         /// `group/version`.
         api_version: &'k str,
@@ -47,24 +45,24 @@ pub enum Kind<'k> {
     Scale,
 }
 
-/// The part of its object that a row carries besides the cells.
+/// The part of the object that a row includes (`includeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Include {
     /// Its metadata.
     #[default]
     Metadata,
-    /// All of it.
+    /// The whole object.
     Object,
     /// Nothing.
     None,
 }
 
 impl Include {
-    /// Reads `includeObject`.
+    /// Parses `includeObject`.
     ///
     /// # Errors
     ///
-    /// Upstream's text about another value.
+    /// Upstream's message about an invalid value.
     pub fn parse(text: &str) -> Result<Self, UpstreamError> {
         match text {
             "" | "Metadata" => Ok(Self::Metadata),
@@ -79,29 +77,29 @@ impl Include {
     }
 }
 
-/// The column definitions of a table. Of the events of a watch, only the first has them.
+/// Whether a table has column definitions. Of a watch's events, only the first one has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Headers {
-    /// It does.
+    /// They are included.
     Shown,
-    /// It does not.
+    /// They are omitted.
     Omitted,
 }
 
 /// Options of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'o> {
-    /// The part of their objects that rows carry.
+    /// The part of their object that rows include.
     pub include: Include,
-    /// Column definitions are included.
+    /// Whether column definitions are included.
     pub headers: Headers,
-    /// The version of `meta.k8s.io` the table is in.
+    /// The version of the table, in `meta.k8s.io`.
     pub version: &'o str,
     /// The current time.
     pub now: Time,
 }
 
-/// Makes a table of objects. `metadata` is that of the list, or tells the version of the one object.
+/// Creates a table of objects. `metadata` is that of the list, or has the resourceVersion of the single object.
 #[must_use]
 pub fn render<'v>(
     kind: Kind<'_>,
@@ -139,7 +137,7 @@ pub fn render<'v>(
     })
 }
 
-/// The beginning of a table, up to its rows, for tables that are written row by row.
+/// The beginning of a table, up to its rows, for tables that are streamed.
 #[must_use]
 pub fn head(kind: Kind<'_>, metadata: &Value, options: Options<'_>) -> String {
     let columns = column_definitions(kind, options.headers);
@@ -162,7 +160,7 @@ fn column_definitions(kind: Kind<'_>, headers: Headers) -> Value {
     }
 }
 
-/// The row of an object as JSON without its end: the member `object` and a bracket are to follow.
+/// The row of an object as JSON without its end: the caller appends the field `object` and a brace.
 #[must_use]
 pub fn cells(resource: &Resource, object: &Value, now: Time) -> String {
     row(resource, object, now).into_open_text()
@@ -178,7 +176,7 @@ fn shown(kind: Kind<'_>, object: &Value, options: Options<'_>) -> Value {
         }),
         Include::Object => {
             let mut object = tree::copy(object);
-            // Items of lists do not say their type.
+            // Items of lists have no `apiVersion` and `kind`.
             if let Some(members) = object.as_object_mut() {
                 let (api_version, kind) = match kind {
                     Kind::BuiltIn(resource) => (resource.api_version(), resource.kind),
@@ -206,7 +204,7 @@ fn row(resource: &Resource, object: &Value, now: Time) -> Row {
     resource.rules.row(object, &Common::of(object, now))
 }
 
-/// Cells are told from the version that knows everything about the object.
+/// Cells are printed from the storage version, which represents the whole object.
 fn in_storage_version(resource: &Resource, object: &Value) -> Option<Value> {
     let mut object = object.clone();
     let typed = object.as_object_mut()?;

@@ -1,4 +1,4 @@
-//! Trees of JSON values, handled without recursion: objects arrive nested ten thousand deep.
+//! JSON values handled without recursion: objects may nest ten thousand levels deep.
 
 use serde_json::map::Map;
 use serde_json::{Number, Value};
@@ -6,19 +6,19 @@ use serde_json::{Number, Value};
 use lockgate_api::document;
 use lockgate_api::document::Kind;
 
-/// The maximum depth of free-form fields in built-in kinds. Such objects can then be cloned, compared, written and
+/// The maximum depth of free-form fields in built-in kinds, so that objects can be cloned, compared, serialized and
 /// dropped with `serde_json`, which recurses.
 ///
-/// Upstream stops at ten thousand levels.
+/// Upstream's limit is ten thousand levels.
 pub const MAX_DEPTH: usize = 500;
 
-/// The value of a document as a tree; of repeated members the last counts.
+/// Converts a document to a JSON value; of duplicate keys, the last one counts.
 #[must_use]
 pub fn from_document(root: document::Value<'_>) -> Value {
     from_document_within(root, usize::MAX).unwrap_or_default()
 }
 
-/// As [`from_document`]; nothing if the value nests deeper than `levels`.
+/// Like [`from_document`]; `None` if the value nests deeper than `levels`.
 #[must_use]
 pub fn from_document_within(root: document::Value<'_>, levels: usize) -> Option<Value> {
     build(
@@ -37,13 +37,13 @@ pub fn from_document_within(root: document::Value<'_>, levels: usize) -> Option<
     )
 }
 
-/// A copy of a tree.
+/// Copies a value.
 #[must_use]
 pub fn copy(root: &Value) -> Value {
     copy_within(root, usize::MAX).unwrap_or_default()
 }
 
-/// As [`copy`]; nothing if the tree nests deeper than `levels`.
+/// Like [`copy`]; `None` if the value nests deeper than `levels`.
 #[must_use]
 pub fn copy_within(root: &Value, levels: usize) -> Option<Value> {
     build(
@@ -68,7 +68,7 @@ pub fn copy_within(root: &Value, levels: usize) -> Option<Value> {
     )
 }
 
-/// Frees a tree. Dropping one of great depth would exhaust the stack.
+/// Drops a value. The recursive `Drop` of a deep value would overflow the stack.
 pub fn dismantle(root: Value) {
     let mut rest = vec![root];
     while let Some(value) = rest.pop() {
@@ -80,7 +80,7 @@ pub fn dismantle(root: Value) {
     }
 }
 
-/// Returns true if two trees are equal.
+/// Returns true if two values are equal.
 #[must_use]
 pub fn equal(a: &Value, b: &Value) -> bool {
     let mut rest = vec![(a, b)];
@@ -180,16 +180,16 @@ where
     }
 }
 
-/// A number that does not fit a double, in Go's words.
+/// A number that overflows a double, with Go's message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("json: cannot unmarshal number {0} into Go value of type float64")]
 pub struct NumberError(String);
 
-/// Checks that every number of a value fits a double, which is what Go reads it into.
+/// Checks that every number of a value fits a double, which Go decodes it as.
 ///
 /// # Errors
 ///
-/// The first that does not.
+/// The first number that does not.
 pub fn check_numbers(root: document::Value<'_>) -> Result<(), NumberError> {
     let mut open = vec![root];
     while let Some(value) = open.pop() {
@@ -204,8 +204,8 @@ pub fn check_numbers(root: document::Value<'_>) -> Result<(), NumberError> {
     Ok(())
 }
 
-/// Brings the numbers of a tree into the types Go reads them into where it has no schema: what does not fit
-/// an `int64` is a `float64`.
+/// Converts numbers to the types that Go decodes them as without a schema: a number that does not fit an `int64` is a
+/// `float64`.
 pub fn read_numbers(root: &mut Value) {
     let mut rest = vec![root];
     while let Some(value) = rest.pop() {
@@ -222,8 +222,8 @@ pub fn read_numbers(root: &mut Value) {
     }
 }
 
-/// Brings the numbers of a tree into the types they have after storage: a negative zero is written as
-/// `-0`, which is read as an integer.
+/// Converts numbers to the types that they have after storage: a negative zero is serialized as `-0`, which is parsed
+/// as an integer.
 pub fn store_numbers(root: &mut Value) {
     let mut rest = vec![root];
     while let Some(value) = rest.pop() {
@@ -241,7 +241,7 @@ fn is_negative_zero(number: &Number) -> bool {
     double.is_some_and(|double| double == 0.0 && double.is_sign_negative())
 }
 
-/// A number from its text: an integer if it is one and fits, else a double.
+/// Parses a number: an `int64` if possible, or else a double.
 fn number(text: &str) -> Value {
     if let Ok(integer) = text.parse::<i64>() {
         return Value::from(integer);

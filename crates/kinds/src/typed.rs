@@ -1,8 +1,8 @@
-//! The types of the built-in kinds: fields, presence, protobuf numbers and merge rules as data, and
-//! reading an object the way Go reads it.
+//! The types of built-in kinds: fields, presence, protobuf numbers and merge strategies as data, and decoding of
+//! objects with Go's rules.
 //!
-//! The tables are generated (`tools/kinds-generator`) and static, so starting costs nothing. Nothing
-//! here fills in defaults or refuses a value for what it says; that is for others.
+//! The tables are generated (`tools/kinds-generator`) and static, so that they cost no startup time. This module
+//! neither applies defaults nor validates values.
 
 mod data;
 mod decode;
@@ -25,11 +25,11 @@ pub use decode::{DecodeError, Decoded, MAX_FINDINGS};
 pub use empties::Empties;
 pub(crate) use internal::{internal_diff, internal_form};
 
-/// A type of the API; a handle into the tables.
+/// An API type: a handle into the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Type(u16);
 
-/// A member of a struct, with those of embedded structs among its own.
+/// A field of a struct. Fields of embedded structs are included.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     row: &'static FieldRow,
@@ -43,7 +43,7 @@ pub enum Form {
     Text,
     /// A boolean.
     Bool,
-    /// An integer of so many bits.
+    /// An integer with this number of bits.
     Integer(u8),
     /// A double.
     Double,
@@ -73,8 +73,7 @@ pub enum Form {
     Struct,
 }
 
-/// The type of a kind. Options of `meta.k8s.io` and `Status` are found in every group, as clients
-/// send them.
+/// The type of a kind. The options of `meta.k8s.io` and `Status` are found in every group, as clients send them.
 #[must_use]
 pub fn type_of(group: &str, version: &str, kind: &str) -> Option<Type> {
     let find = |group: &str, version: &str| {
@@ -92,7 +91,7 @@ pub fn type_of(group: &str, version: &str, kind: &str) -> Option<Type> {
     })
 }
 
-/// The type of the member at a path of a kind's newest version.
+/// The type of the field at a path, in the newest version of a kind.
 pub(crate) fn member_type(group: &str, kind: &str, path: &[&str]) -> Option<Type> {
     let ty = type_of(group, "v1", kind)?;
     path.iter()
@@ -106,13 +105,13 @@ impl Type {
             .map_or(Shape::Raw, |row| row.1)
     }
 
-    /// The Go name, with the package's last segment, as decode errors give it.
+    /// The Go name with the last segment of its package, as decoding errors print it.
     #[must_use]
     pub fn go_name(self) -> &'static str {
         TYPES.get(usize::from(self.0)).map_or("", |row| row.0)
     }
 
-    /// The name of the type's schema in OpenAPI documents; empty for types that have none of their own.
+    /// The schema name of the type in OpenAPI documents; empty for types without a schema.
     #[must_use]
     pub fn model_name(self) -> &'static str {
         let found = MODELS.binary_search_by_key(&self.0, |row| row.0);
@@ -120,7 +119,7 @@ impl Type {
         row.map_or("", |row| row.1)
     }
 
-    /// The values of an enumeration; none for any other type.
+    /// The values of an enum; empty for other types.
     #[must_use]
     pub fn enumeration(self) -> &'static [&'static str] {
         let found = ENUMS.binary_search_by_key(&self.target().0, |row| row.0);
@@ -146,7 +145,7 @@ impl Type {
             Shape::SchemaOrBool(schema) => Form::SchemaOrBool(Self(schema)),
             Shape::SchemaOrArray(schema, _) => Form::SchemaOrArray(Self(schema)),
             Shape::SchemaOrTexts(schema, _) => Form::SchemaOrTexts(Self(schema)),
-            // A pointer never points at a pointer in the API.
+            // The API has no pointers to pointers.
             Shape::Pointer(target) => Self(target).form(),
             Shape::List(element) => Form::List(Self(element)),
             Shape::Map(element) => Form::Map(Self(element)),
@@ -154,7 +153,7 @@ impl Type {
         }
     }
 
-    /// The type behind a pointer, or the type itself.
+    /// The target of a pointer, or the type itself.
     #[must_use]
     pub fn target(self) -> Self {
         match self.shape() {
@@ -163,7 +162,7 @@ impl Type {
         }
     }
 
-    /// The type of the elements of a list or a map.
+    /// The element type of a list or map.
     #[must_use]
     pub fn element(self) -> Option<Self> {
         match self.form() {
@@ -172,18 +171,18 @@ impl Type {
         }
     }
 
-    /// The members of a struct, by name; none for other types.
+    /// The fields of a struct, by name; empty for other types.
     pub fn fields(self) -> impl ExactSizeIterator<Item = Field> {
         let owner = self.struct_row();
         let rows = owner.map_or(&[][..], struct_fields);
         rows.iter().map(move |row| Field {
             row,
-            // There are rows only where there is an owner.
+            // Types without a struct have no rows.
             owner: owner.unwrap_or(&STRUCTS[0]),
         })
     }
 
-    /// The member with this JSON name.
+    /// The field with this JSON name.
     #[must_use]
     pub fn field(self, json_name: &str) -> Option<Field> {
         let owner = self.struct_row()?;
@@ -191,8 +190,8 @@ impl Type {
         Some(Field { row, owner })
     }
 
-    /// Returns true if this struct is atomic wherever it stands (`+structType=atomic`). A field's
-    /// own [`map_type`](Field::map_type) takes precedence.
+    /// Returns true for an atomic struct (`+structType=atomic`). A field's own [`map_type`](Field::map_type) takes
+    /// precedence.
     #[must_use]
     pub fn is_atomic_struct(self) -> bool {
         match self.target().shape() {
@@ -201,8 +200,8 @@ impl Type {
         }
     }
 
-    /// Makes empty lists and maps `null` where Go writes them though they are empty: protobuf, in which
-    /// objects are stored, does not tell them from none.
+    /// Sets empty lists and maps that Go encodes to null: protobuf, the storage encoding, does not distinguish empty
+    /// from nil.
     pub fn forget_empty(self, value: &mut Value) {
         if !empties::has_empty(value) {
             return;
@@ -258,7 +257,7 @@ fn find_field(owner: &StructRow, json_name: &str) -> Option<(usize, &'static Fie
     rows.get(at).map(|row| (at, row))
 }
 
-/// The embedded structs around a field, outermost first.
+/// The structs in which a field is embedded, outermost first.
 fn embeds(owner: &StructRow, field: &FieldRow) -> impl Iterator<Item = &'static data::Embed> {
     let all = EMBEDS
         .get(usize::from(owner.3)..usize::from(owner.4))
@@ -274,7 +273,7 @@ impl Field {
         PATCHES.get(usize::from(self.row.6)).unwrap_or(&PATCHES[0])
     }
 
-    /// The name in JSON.
+    /// The JSON name.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.row.0
@@ -286,7 +285,7 @@ impl Field {
         Type(self.row.1)
     }
 
-    /// Returns true if Go holds a pointer, so that absent and zero differ.
+    /// Returns true for a pointer, whose nil differs from zero.
     #[must_use]
     pub fn is_pointer(self) -> bool {
         matches!(self.ty().shape(), Shape::Pointer(_))
@@ -304,14 +303,14 @@ impl Field {
         self.row.2 & OMIT_ZERO != 0
     }
 
-    /// Returns true if the published schema requires the member: Go always writes it, and nothing marks
-    /// it as optional. Decoding does not ask for it.
+    /// Returns true if the published schema requires the field: Go always encodes it, and it is not marked as
+    /// optional. Decoding does not require it.
     #[must_use]
     pub fn is_required(self) -> bool {
         self.row.2 & REQUIRED != 0
     }
 
-    /// The protobuf field number; 0 for what protobuf does not carry.
+    /// The protobuf field number; 0 if the field is not in protobuf.
     #[must_use]
     pub fn protobuf_number(self) -> u16 {
         self.row.4
@@ -323,36 +322,36 @@ impl Field {
         self.row.5
     }
 
-    /// The structs that Go embeds around this field, outermost first: Go name and protobuf number,
-    /// which is 0 where the fields stand in the outer message.
+    /// The structs in which this field is embedded, outermost first: Go name and protobuf number, which is 0 if the
+    /// fields are part of the outer message.
     pub fn embedded_in(self) -> impl Iterator<Item = (&'static str, u16)> {
         embeds(self.owner, self.row).map(|embed| (embed.0, embed.2))
     }
 
-    /// The strategies of strategic merge: `merge`, `replace`, `retainKeys`.
+    /// The strategic merge strategies: `merge`, `replace`, `retainKeys`.
     pub fn patch_strategies(self) -> impl Iterator<Item = &'static str> {
         self.patch().0.split(',').filter(|text| !text.is_empty())
     }
 
-    /// The member that identifies elements in strategic merge; empty if there is none.
+    /// The strategic merge key; empty if there is none.
     #[must_use]
     pub fn patch_merge_key(self) -> &'static str {
         self.patch().1
     }
 
-    /// `atomic`, `set`, `map` or nothing.
+    /// `atomic`, `set`, `map` or empty.
     #[must_use]
     pub fn list_type(self) -> &'static str {
         self.patch().2
     }
 
-    /// `atomic`, `granular` or nothing.
+    /// `atomic`, `granular` or empty.
     #[must_use]
     pub fn map_type(self) -> &'static str {
         self.patch().3
     }
 
-    /// The members that identify elements of a list of type `map`.
+    /// The key fields of a list of type `map`.
     #[must_use]
     pub fn list_map_keys(self) -> &'static [&'static str] {
         self.patch().4

@@ -1,20 +1,20 @@
-//! The difference of two texts line by line, in unified form, as go-difflib writes it.
+//! Unified diffs of two texts, in go-difflib's format.
 //!
 //! UPSTREAM: apimachinery pkg/util/diff/diff.go, github.com/pmezard/go-difflib difflib/difflib.go
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Lines around a change.
+/// Context lines around a change.
 const CONTEXT: usize = 3;
-/// Longer texts are not compared, since the time grows with the square of their length.
+/// Longer texts are not compared, since the time is quadratic.
 const MAX_LINES: usize = 40_000;
 
-/// A run of lines that both texts have: where it starts in each, and how long it is.
+/// A matching block: its start in each text, and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Match(usize, usize, usize);
 
-/// A stretch of both texts, which is the same in both or is not.
+/// A range of both texts, equal or different.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     same: bool,
@@ -22,7 +22,7 @@ struct Stretch {
     new: (usize, usize),
 }
 
-/// The unified difference of two texts, empty if there is none.
+/// The unified diff of two texts; empty if they are equal.
 pub(crate) fn unified_diff(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
     let mut out = String::new();
@@ -63,7 +63,7 @@ pub(crate) fn unified_diff(old: &str, new: &str) -> String {
     out
 }
 
-/// Lines counted from 1; an empty range starts at the line before it.
+/// A range in unified format: lines count from 1, and an empty range starts at the previous line.
 fn range(start: usize, end: usize) -> String {
     match end - start {
         1 => (start + 1).to_string(),
@@ -120,7 +120,7 @@ fn stretches(old: &[&str], new: &[&str]) -> Vec<Stretch> {
         if length == 0 {
             continue;
         }
-        // Matches that touch are one.
+        // Adjacent matches are merged.
         if let Some(last) = stretches.last_mut()
             && last.same
         {
@@ -136,7 +136,7 @@ fn stretches(old: &[&str], new: &[&str]) -> Vec<Stretch> {
     stretches
 }
 
-/// The longest run of equal lines in two ranges; of several, the first in the old text.
+/// The longest matching block in two ranges; of several, the first in the old text.
 fn longest(
     old: &[&str],
     new: &[&str],
@@ -176,7 +176,7 @@ fn longest(
     Match(i, j, length)
 }
 
-/// Changes with the lines around them; changes with few lines between them stand together.
+/// Groups changes with their context; changes with overlapping context share a group.
 fn groups(mut stretches: Vec<Stretch>) -> Vec<Vec<Stretch>> {
     if let Some(first) = stretches.first_mut()
         && first.same

@@ -1,6 +1,6 @@
-//! Errors of parsers and decoders that end in field errors.
+//! Errors of parsers and decoders, which become field errors.
 
-/// An error that has nothing but its text, which is upstream's and part of the API.
+/// An error that consists of upstream's message, which is part of the API.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UpstreamError(String);

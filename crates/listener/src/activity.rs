@@ -1,5 +1,5 @@
-//! The activity of a connection: it waits for a request, reads a head, answers, or waits for its
-//! client to read.
+//! The activity of a connection: waiting for a request, reading a request head, responding, or waiting for the client
+//! to read.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -20,16 +20,16 @@ pub(crate) struct Activity {
     born: Instant,
     idle: Duration,
     head: Duration,
-    /// On HTTP/2 bytes come that are no request.
+    /// True for HTTP/1; on HTTP/2, received bytes need not be a request.
     has_heads: bool,
     /// True before the first request.
     fresh: AtomicBool,
-    /// Requests on which the server works.
+    /// The number of requests in progress on the server.
     working: AtomicUsize,
     in_head: AtomicBool,
-    /// In milliseconds since it was born.
+    /// The deadline, in milliseconds since the connection was created.
     until: AtomicU64,
-    /// Told when nothing is worked on.
+    /// Set while no request is in progress.
     is_idle: Arc<AtomicBool>,
 }
 
@@ -46,7 +46,7 @@ impl Activity {
             until: AtomicU64::new(0),
             is_idle,
         };
-        // A handshake counts as activity.
+        // The handshake counts as activity.
         activity.wait(activity.head);
         activity
     }
@@ -67,8 +67,7 @@ impl Activity {
         self.fresh.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if the client did nothing for too long. What the server works on has a deadline
-    /// of its own.
+    /// Returns true if the client was inactive for too long. Requests in progress have their own deadline.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over_after(self.elapsed())
     }
@@ -111,11 +110,11 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A request that is being answered, until its answer is handed over or dropped.
+/// A request in progress, until its response is complete or dropped.
 #[derive(Debug)]
 pub(crate) struct Busy {
     activity: Arc<Activity>,
-    /// `false` while the client is to read what it got.
+    /// False while the client must read the response.
     is_working: bool,
 }
 
@@ -199,8 +198,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
     }
 }
 
-/// The bytes that a connection reads or writes in a turn: two TLS records. A small request waits while each
-/// of the large ones that are under way has its turn, and there may be a hundred.
+/// The number of bytes that a connection reads or writes per turn: two TLS records. A small request waits for one
+/// turn of each large response in progress, and there may be a hundred.
 const TURN: usize = 32 << 10;
 
 /// The remaining budget of a connection before it yields to others on its thread.
@@ -208,7 +207,8 @@ const TURN: usize = 32 << 10;
 struct Turn(usize);
 
 impl Turn {
-    /// Begins to read or write. Pending if the turn is over: the task is polled again after the others that wait.
+    /// Starts a read or write. Pending if the turn is over: the task yields and is polled again after other ready
+    /// tasks.
     fn begin(&mut self, context: &Context<'_>) -> Poll<()> {
         if self.0 > 0 {
             return Poll::Ready(());
@@ -228,7 +228,7 @@ impl Turn {
     }
 }
 
-/// A connection that notices when something comes, and takes turns with others.
+/// A connection that records received bytes, and takes turns with others.
 pub(crate) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
@@ -364,11 +364,11 @@ mod tests {
         let activity = Arc::new(Activity::new(&limits, false, Arc::clone(&idle)));
         assert!(!activity.is_over_after(after(limits.head / 2)));
         assert!(activity.is_over_after(after(limits.head * 2)));
-        // An answer may take its time, and then there is time for another request.
+        // The response is still in progress after the timeout, and then the idle timeout starts.
         let mut busy = Busy::begin(&activity);
         assert!(!idle.load(Ordering::Acquire));
         assert!(!activity.is_over_after(after(limits.idle * 2)));
-        // While its client does not read it, time runs.
+        // The timeout runs while the client does not read.
         busy.set_working(false);
         assert!(idle.load(Ordering::Acquire));
         assert!(!activity.is_over_after(after(limits.idle / 2)));
@@ -379,7 +379,7 @@ mod tests {
         assert!(idle.load(Ordering::Acquire));
         assert!(!activity.is_over_after(after(limits.idle / 2)));
         assert!(activity.is_over_after(after(limits.idle * 2)));
-        // The head of a request has less time than that, however often a byte of it comes.
+        // The timeout of a request head is shorter, and is not extended by further bytes.
         activity.bytes_came();
         let until = activity.until.load(Ordering::Acquire);
         assert!(until < after(limits.idle / 2));

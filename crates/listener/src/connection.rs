@@ -1,4 +1,4 @@
-//! One connection, from its socket to its end.
+//! The lifecycle of one connection.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,7 +24,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// The maximum buffered response bytes per stream for a client that does not read.
 const SEND_BYTES: usize = 64 << 10;
 
-/// A connection and all it needs.
+/// A connection with its context.
 pub(crate) struct Connection<S, H> {
     pub(crate) service: Arc<S>,
     pub(crate) handshake: Arc<H>,
@@ -40,7 +40,7 @@ where
     H: Handshake<S::Peer>,
 {
     pub(crate) async fn run(self, socket: TcpStream) {
-        // Answers are small: waiting to fill a packet only delays them.
+        // Responses are small: waiting to fill a packet only delays them.
         if socket.set_nodelay(true).is_err() {
             return;
         }
@@ -84,7 +84,7 @@ where
             let phase = phase.clone();
             async move {
                 let mut response = service.answer(peer, request).await;
-                // Clients that reuse connections to a stopping server thus connect to another one.
+                // Clients that reuse connections to a stopping server are thus made to reconnect elsewhere.
                 if !is_http2 && *phase.borrow() != Phase::Serving {
                     let close = http::HeaderValue::from_static("close");
                     response
@@ -114,7 +114,7 @@ where
                 .max_header_size(header_bytes)
                 .max_buf_size(header_bytes.max(SEND_BYTES))
                 .serve_connection(io, answer)
-                // A connection that changes its protocol ends here, and is its service's from then on.
+                // An upgraded connection ends here, and is handled by the service.
                 .with_upgrades();
             let close = http1::UpgradeableConnection::graceful_shutdown;
             self.watch(connection, close, &activity, is_http2).await
@@ -124,7 +124,7 @@ where
         }
     }
 
-    /// Runs a connection until it ends, is idle for too long, loses its place, or is to be closed.
+    /// Runs a connection until it ends, is idle for too long, loses its slot, or is closed.
     async fn watch<C>(
         &self,
         connection: C,
@@ -173,7 +173,7 @@ where
     }
 }
 
-/// Counts a connection for as long as it is there, however it ends.
+/// Decrements the connection count on drop.
 struct Counted<'s, S: Service>(&'s S);
 
 impl<S: Service> Drop for Counted<'_, S> {

@@ -1,10 +1,10 @@
-//! Accepts connections, shakes hands, hands requests on, and lets go in the end.
+//! Accepts connections, performs handshakes and dispatches requests.
 //!
 //! ```text
-//!   socket ──► a place ──► handshake ──► HTTP/1.1 or HTTP/2 ──► Service::answer
-//!                 │            │              │
-//!              the cap      a time      a head, another request and the
-//!                                       reading of answers have a time each
+//!   socket ──► a slot ──► handshake ──► HTTP/1.1 or HTTP/2 ──► Service::answer
+//!                │           │               │
+//!           connection    timeout       timeouts for the request head, the
+//!              limit                    next request and reading responses
 //! ```
 //!
 //! Connections have timeouts for the request head, for the next request and for reading a response. Their number is
@@ -74,8 +74,8 @@ pub use service::{Connected, Handshake, Phase, Plain, Service, shake_tls};
 use connection::Connection;
 use places::Places;
 
-/// The pause after a connection that could not be accepted: out of descriptors, most likely, and
-/// others need time to end.
+/// The delay after a failed accept: usually the process is out of file descriptors, and other connections need time to
+/// end.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until the phase is [`Phase::Closing`], or its sender is dropped; then waits for requests in progress, no

@@ -7,15 +7,15 @@ use std::time::Duration;
 pub struct Limits {
     /// The maximum number of connections.
     pub connections: usize,
-    /// Time for a handshake.
+    /// The handshake timeout.
     pub handshake: Duration,
-    /// Time to send the head of a request, or the first one after the handshake.
+    /// The timeout for a request head, and for the first request after the handshake.
     pub head: Duration,
-    /// Time between two requests, and between two pieces of an answer that its client reads.
+    /// The timeout between two requests, and between two reads of a response by its client.
     pub idle: Duration,
-    /// The largest head of a request.
+    /// The maximum size of a request head.
     pub header_bytes: usize,
-    /// Streams of one HTTP/2 connection.
+    /// The maximum number of streams per HTTP/2 connection.
     pub streams: u32,
 }
 
@@ -37,8 +37,8 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(30),
             idle: Duration::from_secs(180),
-            // Go reads 1 MiB. Half a head is buffered per client, and a thousand clients may send one; proxies in
-            // front of an API server allow half of this.
+            // Go's limit is 1 MiB. Half a request head is buffered per client, and a thousand clients may send
+            // one; proxies in front of an API server allow half of this.
             header_bytes: 128 << 10,
             // UPSTREAM: apiserver pkg/server/secure_serving.go
             streams: 250,
@@ -46,7 +46,7 @@ impl Default for Limits {
     }
 }
 
-/// Half of the descriptors a process may have, for the other half is for files and for calls to others.
+/// Half of the open file limit; the other half is for files and for outgoing connections.
 fn connections() -> usize {
     Limits::open_files()
         .map_or(512, |files| files / 2)

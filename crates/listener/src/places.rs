@@ -1,4 +1,4 @@
-//! The connection count per peer.
+//! The connection slots per peer.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The places of all connections.
+/// The slots of all connections.
 #[derive(Debug)]
 pub(crate) struct Places {
     most: usize,
@@ -28,7 +28,7 @@ struct Seat {
     lost: Arc<Notify>,
 }
 
-/// The place of one connection, until it is dropped.
+/// The slot of one connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     taken: Arc<Mutex<Taken>>,
@@ -121,12 +121,12 @@ fn oldest_idle(seats: &[Seat]) -> Option<usize> {
 }
 
 impl Place {
-    /// Set while the connection answers nothing.
+    /// Set while the connection has no request in progress.
     pub(crate) fn idle(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.idle)
     }
 
-    /// Returns when the place is given to another.
+    /// Waits until the slot is reassigned to another connection.
     pub(crate) async fn lost(&self) {
         self.lost.notified().await;
     }

@@ -17,44 +17,45 @@ use tokio_rustls::server::TlsStream;
 /// The shutdown phase of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// It serves.
+    /// Serving.
     Serving,
-    /// Serves on, and closes connections after an answer.
+    /// Serving, but closing connections after a response.
     Draining,
-    /// Takes nothing new.
+    /// No longer accepting connections or requests.
     Closing,
 }
 
-/// Answers the requests of connections.
+/// Handles the requests of connections.
 pub trait Service: Send + Sync + 'static {
     /// The properties of a connection.
     type Peer: Send + Sync + 'static;
-    /// The bodies of answers.
+    /// The body type of responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
         + Send
         + Unpin
         + 'static;
 
-    /// Answers one request.
+    /// Handles one request.
     fn answer(
         self: Arc<Self>,
         peer: Arc<Self::Peer>,
         request: http::Request<Incoming>,
     ) -> impl Future<Output = http::Response<Self::Body>> + Send;
 
-    /// Called with how many connections there are more or less.
+    /// Called with the change in the number of connections.
     fn connected(&self, _change: i64) {}
 
-    /// Called for each connection that was closed because there are too many.
+    /// Called for each connection that was closed at the connection limit.
     fn refused(&self) {}
 }
 
-/// Makes connections of sockets.
+/// Performs handshakes on accepted sockets.
 pub trait Handshake<P>: Send + Sync + 'static {
-    /// A connection.
+    /// The connection after the handshake.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Shakes hands. It is given up when [`Limits::handshake`](crate::Limits) is over.
+    /// Performs the handshake. It is cancelled after the [`Limits::handshake`](crate::Limits)
+    /// timeout.
     fn shake(
         &self,
         socket: TcpStream,
@@ -62,12 +63,12 @@ pub trait Handshake<P>: Send + Sync + 'static {
     ) -> impl Future<Output = io::Result<Connected<Self::Stream, P>>> + Send;
 }
 
-/// A connection on which requests may come.
+/// A connection after its handshake.
 #[derive(Debug)]
 pub struct Connected<S, P> {
     /// The connection.
     pub stream: S,
-    /// Its properties, for the service.
+    /// The properties of the connection, for the service.
     pub peer: P,
     /// True if HTTP/2 was negotiated.
     pub is_http2: bool,
@@ -93,11 +94,11 @@ impl Handshake<()> for Plain {
     }
 }
 
-/// Shakes hands with TLS; `peer` is read from the session.
+/// Performs a TLS handshake; `peer` is read from the session.
 ///
 /// # Errors
 ///
-/// The client speaks no TLS, or does not prove what it should.
+/// The client does not use TLS, or its certificate is invalid.
 pub async fn shake_tls<P>(
     socket: TcpStream,
     config: Arc<ServerConfig>,

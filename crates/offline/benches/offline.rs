@@ -1,5 +1,5 @@
-//! The goals of the offline tools: explain over 50 configurations in 20 ms, 5,000 test cases and 2,000 replayed
-//! reviews a second on one core.
+//! The performance goals of the offline tools: explain with 50 configurations in 20 ms, 5,000 test cases and 2,000
+//! replayed reviews per second on one core.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 

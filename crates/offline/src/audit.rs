@@ -7,26 +7,26 @@ use serde_json::{Value, json};
 use crate::capture::{Record, RecordedDecision, redact};
 use crate::kinds::OfflineKinds;
 
-/// An event that says nothing about a write, or not enough.
+/// An event that cannot be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Skipped {
-    /// It is no event of audit.k8s.io.
+    /// It is not an event of audit.k8s.io.
     NotAnEvent,
-    /// Another stage of the same request is recorded.
+    /// Another stage of the same request is used.
     Stage,
-    /// It is a read, a review or no resource at all.
+    /// It is a read, a review or a non-resource request.
     NotAWrite,
-    /// Its level keeps the object out: Request or RequestResponse is needed.
+    /// Its level omits the object: Request or RequestResponse is required.
     NoObject,
-    /// A patch, whose result is only known with the level RequestResponse.
+    /// It is a patch, whose result requires the level RequestResponse.
     Patch,
 }
 
-/// The record of an audit event.
+/// Converts an audit event to a record.
 ///
 /// # Errors
 ///
-/// The event says nothing that could be replayed.
+/// Fails if the event cannot be replayed.
 pub fn record(event: &Value, kinds: &OfflineKinds) -> Result<Record, Skipped> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if event["kind"] != "Event" || !text(&event["apiVersion"]).starts_with("audit.k8s.io/") {
@@ -48,7 +48,7 @@ pub fn record(event: &Value, kinds: &OfflineKinds) -> Result<Record, Skipped> {
     let code = event["responseStatus"]["code"].as_i64().unwrap_or_default();
     let is_stored = (200..300).contains(&code);
     let is_patch = event["verb"] == "patch";
-    // What was stored has everything that admission added, so the object as it was sent is preferred.
+    // The stored object includes all admission changes, so the object in the request is preferred.
     let object = match operation {
         "DELETE" => Value::Null,
         _ if !is_patch && event["requestObject"].is_object() => event["requestObject"].clone(),

@@ -1,12 +1,12 @@
-//! Captures: requests with what became of them, one to a line of JSON, in files that can be replayed.
+//! Captures: files of requests with their results, one JSON object per line, which can be replayed.
 //!
 //! ```text
 //!   {"format":"lockgate-capture","version":1,"source":"serve"}
 //!   {"time":"…","request":{…},"decision":{"allowed":false,…},"calls":[{"webhook":…,"response":{…}}]}
 //! ```
 //!
-//! `request` is the `request` of an AdmissionReview, about the resource that the client addressed. The
-//! contents of Secrets and tokens never reach a file.
+//! `request` is the `request` of an AdmissionReview, with the requested resource. Secret data and tokens are never
+//! written to a file.
 
 mod redact;
 
@@ -22,11 +22,11 @@ pub use redact::{REDACTED, redact};
 
 use crate::hooks::Answers;
 
-/// The word that the first line of a capture begins with.
+/// The format name in the first line of a capture.
 pub const FORMAT: &str = "lockgate-capture";
 /// The version of the format.
 pub const VERSION: u32 = 1;
-/// Requests that are read from one file, at most.
+/// The maximum number of requests in a file.
 const MAX_RECORDS: usize = 1_000_000;
 
 /// The first line of a capture.
@@ -41,22 +41,22 @@ pub struct Header {
     pub source: String,
 }
 
-/// A request and what became of it.
+/// A request and its result.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// When it arrived, in RFC 3339.
+    /// The time of its arrival, in RFC 3339.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub time: String,
     /// The `request` of an AdmissionReview.
     pub request: Value,
-    /// The decision of admission, where it is known.
+    /// The decision of admission, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<RecordedDecision>,
     /// The webhooks that were called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<RecordedCall>,
-    /// The object as mutating admission left it, if that changed it.
+    /// The object after mutating admission, if changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutated: Option<Value>,
 }
@@ -78,11 +78,11 @@ pub struct RecordedDecision {
     pub warnings: Vec<String>,
 }
 
-/// The call of a webhook.
+/// A webhook call.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedCall {
-    /// The configuration of the webhook, where it is known.
+    /// The configuration of the webhook, if known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub configuration: String,
     /// The webhook.
@@ -90,10 +90,10 @@ pub struct RecordedCall {
     /// The round, from 1.
     #[serde(default)]
     pub round: u8,
-    /// The `response` of its answer.
+    /// The `response` of the review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<Value>,
-    /// The error, where there was no answer.
+    /// The error, if there was no response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -107,7 +107,7 @@ pub struct Capture {
     pub records: Vec<Record>,
 }
 
-/// A text that is no capture.
+/// An invalid capture.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
@@ -122,7 +122,7 @@ pub enum CaptureError {
         /// Its version.
         version: u32,
     },
-    /// A line is no record.
+    /// A line is not a valid record.
     #[error("{file}:{line}: {message}")]
     Line {
         /// The file.
@@ -137,11 +137,11 @@ pub enum CaptureError {
     TooMany(String),
 }
 
-/// Reads a capture. A file of AdmissionReviews, one to a line, is taken as well.
+/// Parses a capture. A file with one AdmissionReview per line is accepted as well.
 ///
 /// # Errors
 ///
-/// The text is no capture, or a line cannot be read.
+/// Fails if the text is not a capture, or a line is invalid.
 pub fn read(file: &str, text: &str) -> Result<Capture, CaptureError> {
     let mut lines = (1..)
         .zip(text.lines())
@@ -224,8 +224,8 @@ pub fn header(source: &str) -> Header {
 }
 
 impl Record {
-    /// The record of a request that went through admission, without the contents of Secrets. The trace has
-    /// to keep objects; without them, none is recorded.
+    /// Creates the record of an admitted or denied request, without Secret data. Requires a trace with objects; `None`
+    /// without them.
     #[must_use]
     pub fn of(admission: &Admission, time: String) -> Option<Self> {
         let trace = admission.trace();
@@ -274,20 +274,20 @@ impl Record {
         Some(record)
     }
 
-    /// The record as a line, without the end of it.
+    /// Encodes the record as a line, without the line break.
     #[must_use]
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// The answer that a call was told, as a webhook writes it.
+/// The response of a call, as the webhook sent it.
 fn response(step: Step, call: &lockgate_admission::trace::CallTrace) -> Value {
     let mut response = Map::new();
     let allowed = !matches!(call.outcome, CallOutcome::Denied(_));
     response.insert(String::from("allowed"), allowed.into());
     if let CallOutcome::Denied(status) = &call.outcome {
-        // The server has put the name of the webhook before the message.
+        // The server prefixes the message with the name of the webhook.
         let told = status.message.split_once(" denied the request: ");
         let message = told.map_or("", |(_, message)| message);
         let mut shown = json!({"code": status.code});
@@ -313,7 +313,7 @@ fn response(step: Step, call: &lockgate_admission::trace::CallTrace) -> Value {
     response.into()
 }
 
-/// The `request` of an AdmissionReview about what the client addressed.
+/// The `request` of an AdmissionReview with the requested resource.
 #[must_use]
 pub fn review_request(request: &Request) -> Value {
     let kind = json!({"group": request.kind.group, "version": request.kind.version, "kind": request.kind.kind});
@@ -345,16 +345,16 @@ pub fn review_request(request: &Request) -> Value {
     told
 }
 
-/// The recorded answers of one webhook.
+/// The recorded responses of one webhook.
 #[derive(Debug, Default)]
 pub struct RecordedAnswers {
     exact: HashMap<String, Value>,
-    /// Without the objects: other webhooks may have changed them meanwhile.
+    /// Keyed without the objects: other webhooks may have changed them.
     similar: HashMap<String, Value>,
 }
 
 impl Capture {
-    /// The answers of a webhook, given by its name or by `configuration/webhook`.
+    /// The responses of a webhook, given by its name or by `configuration/webhook`.
     #[must_use]
     pub fn answers(&self, name: &str) -> RecordedAnswers {
         let mut answers = RecordedAnswers::default();

@@ -1,5 +1,4 @@
-//! The admission chain of a cluster that exists as manifests only: the engine of the server, with hooks
-//! that are played.
+//! The admission chain of a cluster from manifests: the engine of the server, with simulated webhooks.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,16 +28,16 @@ pub struct Chain {
     lookup: Arc<Lookup>,
 }
 
-/// The detail of the trace of a run.
+/// The level of detail of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
-    /// Hooks and policies that could match.
+    /// Webhooks and policies that may match.
     Verdicts,
-    /// Everything that is registered, with the value of each part of an expression.
+    /// All registered ones, with the values of subexpressions.
     Explained,
 }
 
-/// A request that went through the chain.
+/// The result of running a request through the chain.
 #[derive(Debug)]
 pub struct Run {
     /// The request with its trace.
@@ -50,13 +49,13 @@ pub struct Run {
 }
 
 impl Chain {
-    /// The chain of a cluster.
+    /// Creates the chain of a cluster.
     #[must_use]
     pub fn new(cluster: &Cluster, hooks: Hooks) -> Self {
         Self::with_authorizer(cluster, hooks, Arc::clone(&cluster.rbac))
     }
 
-    /// The same, with another authorizer for expressions.
+    /// The same with another authorizer for expressions.
     #[must_use]
     pub fn with_authorizer(
         cluster: &Cluster,
@@ -113,7 +112,7 @@ impl Chain {
         self.engine.configurations(kind)
     }
 
-    /// Submits a request to both steps of admission. Between them, the object gets what the server sets.
+    /// Submits a request to both steps of admission. Between them, the server's fields are set.
     pub async fn run(&self, request: Request, tracing: Tracing) -> Run {
         let mut admission = match tracing {
             Tracing::Verdicts => Admission::new(request),
@@ -136,8 +135,8 @@ impl Chain {
     }
 }
 
-/// Sets what the server sets between the steps: identity, times, generations and what the strategy of the
-/// kind decides.
+/// Sets the fields that the server sets between the steps: identity, timestamps, generation and those of the kind's
+/// strategy.
 fn complete(request: &mut Request) {
     let Some(mut object) = request.object.take().map(Object::into_value) else {
         return;
@@ -175,7 +174,7 @@ fn complete(request: &mut Request) {
     request.object = Some(Object::new(object));
 }
 
-/// Gives a new object a name, an identity and a time.
+/// Sets the name, UID and creation timestamp of a new object.
 fn name(object: &mut Value, request: &mut Request) {
     let Some(members) = object.as_object_mut() else {
         return;

@@ -1,5 +1,5 @@
-//! A cluster as manifests describe it: registrations, policies, namespaces, roles, definitions and the
-//! objects that policies take for parameters.
+//! A cluster from manifests: registrations, policies, namespaces, roles, CustomResourceDefinitions and policy
+//! parameters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,7 @@ use crate::manifest::{Manifest, split_api_version};
 /// The label that every namespace has.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// A manifest that an API server would not take.
+/// A manifest that an API server would reject.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -56,15 +56,15 @@ pub enum ClusterError {
     },
 }
 
-/// The strictness of reading manifests.
+/// The strictness of decoding manifests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Validation {
-    /// As an API server reads what `kubectl apply` sends: unknown fields and invalid values are errors.
+    /// Like an API server for `kubectl apply`: unknown fields and invalid values are errors.
     #[default]
     Strict,
-    /// The same, by an API server of this version: what it does not serve is an error, too.
+    /// The same for an API server of this version: resources that it does not serve are errors, too.
     Version(KubeVersion),
-    /// As an API server reads what it has stored.
+    /// Like an API server for stored objects.
     Stored,
 }
 
@@ -81,7 +81,7 @@ impl Validation {
     }
 }
 
-/// Everything that manifests say.
+/// A cluster from manifests.
 #[derive(Debug, Default)]
 pub struct Cluster {
     /// The webhook configurations.
@@ -94,7 +94,7 @@ pub struct Cluster {
     pub kinds: Arc<OfflineKinds>,
     /// The roles and role bindings.
     pub rbac: Arc<Rbac>,
-    /// Everything, by kind and then by namespace and name.
+    /// All objects, by kind, and by namespace and name.
     objects: Objects,
     has_rbac: bool,
 }
@@ -102,11 +102,11 @@ pub struct Cluster {
 type Objects = BTreeMap<(String, String), BTreeMap<(String, String), Arc<Param>>>;
 
 impl Cluster {
-    /// A cluster of these manifests.
+    /// Creates a cluster from manifests.
     ///
     /// # Errors
     ///
-    /// The first manifest that an API server would not take.
+    /// Fails with the first manifest that an API server would reject.
     pub fn from_manifests(
         manifests: impl IntoIterator<Item = Manifest>,
         validation: Validation,
@@ -120,7 +120,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// The first manifest that an API server would not take.
+    /// Fails with the first manifest that an API server would reject.
     pub fn extend(
         &mut self,
         manifests: impl IntoIterator<Item = Manifest>,
@@ -140,7 +140,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// An API server would not take it.
+    /// Fails if an API server would reject it.
     pub fn add(&mut self, manifest: Manifest, validation: Validation) -> Result<(), ClusterError> {
         let (api_version, kind) = (manifest.text("apiVersion"), manifest.text("kind"));
         let (group, version) = manifest.group_version();
@@ -152,7 +152,7 @@ impl Cluster {
             return Err(invalid(&manifest, message));
         }
         if group == GROUP {
-            // Policies have the same members in every version that ever served them.
+            // Policies have the same fields in every version.
             if let Some(registered) = Registered::identify(&format!("{GROUP}/v1"), kind) {
                 return self.add_policy(&manifest, registered, validation);
             }
@@ -264,7 +264,7 @@ impl Cluster {
         self.has_rbac = true;
     }
 
-    /// Returns true if there are roles, so that `authorizer` has something to say.
+    /// Returns true if there are RBAC roles, which `authorizer` evaluates.
     #[must_use]
     pub fn has_rbac(&self) -> bool {
         self.has_rbac
@@ -280,7 +280,7 @@ impl Cluster {
             Err(_) => value.clone(),
         };
         let (mut namespace, name) = (manifest.namespace(), manifest.name());
-        // As kubectl applies what names no namespace.
+        // Like kubectl for objects without a namespace.
         if namespace.is_empty() && self.kinds.of_kind(&of).placement == Placement::Namespaced {
             namespace = "default";
         }
@@ -326,7 +326,7 @@ impl Cluster {
         Some(found.object.value())
     }
 
-    /// The labels that the cluster says a namespace has; none if it says nothing about it.
+    /// The Namespace object, with its labels; `None` without a manifest.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&Value> {
         self.object("v1", "Namespace", "", name)
@@ -401,8 +401,8 @@ fn named_namespace(mut object: Value, name: &str) -> Value {
     object
 }
 
-/// Namespaces and objects by name, for the engine. A namespace that no manifest describes is assumed to
-/// exist with the one label that every namespace has.
+/// Namespaces and objects by name, for the engine. A namespace without a manifest is assumed to exist with only the
+/// name label.
 #[derive(Debug)]
 pub struct Lookup {
     namespaces: BTreeMap<String, Arc<Namespace>>,
@@ -456,7 +456,7 @@ impl Params for Lookup {
         match known.placement {
             Placement::Namespaced => Some(ParamScope::Namespaced),
             Placement::Cluster => Some(ParamScope::Cluster),
-            // Without a definition, the objects themselves tell.
+            // Without a CustomResourceDefinition, the scope is derived from the objects.
             Placement::Unknown => {
                 let of = (kind.api_version.clone(), kind.kind.clone());
                 let (namespace, _) = self.objects.get(&of)?.keys().next()?;

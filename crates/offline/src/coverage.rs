@@ -1,5 +1,4 @@
-//! Coverage: which expressions of policies and webhooks the cases of a suite reached, and which of their
-//! parts never.
+//! Coverage: the expressions of policies and webhooks, and their subexpressions, that the cases of a suite evaluate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,18 +12,18 @@ use serde::Serialize;
 use crate::chain::{Chain, Run};
 use crate::explanation::field;
 
-/// The expressions of a suite by their owner and place.
+/// The expressions of a suite by their owner and field.
 #[derive(Debug, Default)]
 pub struct Coverage(BTreeMap<(String, String), Covered>);
 
 #[derive(Debug, Default)]
 struct Covered {
     expression: String,
-    /// The parts there are, as bytes of the text.
+    /// All subexpressions, as byte ranges of the source.
     parts: BTreeSet<(u32, u32)>,
     reached: BTreeSet<(u32, u32)>,
     evaluations: usize,
-    /// The outcomes of a condition.
+    /// The results of a condition.
     held: bool,
     failed: bool,
     is_condition: bool,
@@ -42,19 +41,19 @@ pub struct ExpressionCoverage {
     pub expression: String,
     /// The number of evaluations.
     pub evaluations: usize,
-    /// The number of its parts.
+    /// The number of its subexpressions.
     pub parts: usize,
-    /// The number of parts that were reached.
+    /// The number of evaluated subexpressions.
     pub reached: usize,
-    /// The parts that no case reached, the outermost of them.
+    /// The subexpressions that no case evaluates, only the outermost ones.
     pub missed: Vec<String>,
-    /// The outcome that no case had, for validations and conditions.
+    /// The result that no case has, for validations and conditions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub never: Option<&'static str>,
 }
 
 impl Coverage {
-    /// Adds the expressions that a chain has.
+    /// Adds the expressions of a chain.
     pub fn expect(&mut self, chain: &Chain) {
         for kind in PolicyKind::ALL {
             for bound in chain.engine().policies(kind).snapshot().policies() {
@@ -101,7 +100,7 @@ impl Coverage {
             .extend(parts.map(|span| (span.start, span.end)));
     }
 
-    /// Adds what a run evaluated.
+    /// Adds the evaluations of a run.
     pub fn add(&mut self, run: &Run) {
         for (_, plugin) in run.admission.trace().plugins() {
             for policy in &plugin.policies {
@@ -152,7 +151,7 @@ impl Coverage {
                 .difference(&covered.reached)
                 .copied()
                 .collect();
-            // A part inside another that was missed says nothing new.
+            // A subexpression of one that was missed adds no information.
             let outermost = missed.iter().filter(|(start, end)| {
                 let within = |(from, to): &(u32, u32)| {
                     from <= start && end <= to && (from, to) != (start, end)

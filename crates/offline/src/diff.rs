@@ -1,24 +1,24 @@
-//! Differences between two objects: the fields that changed, and a diff for people.
+//! Differences between two objects: changed fields, and a unified diff.
 
 use serde_json::Value;
 use similar::TextDiff;
 
-/// A field that differs.
+/// A changed field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldChange {
     /// Its path, as in `spec.containers[0].image`.
     pub path: String,
-    /// The value before; nothing if it was absent.
+    /// The old value; `None` if absent.
     pub before: Option<Value>,
     /// The new value; `None` if removed.
     pub after: Option<Value>,
 }
 
-/// The fields that differ. A list whose length changed counts as one field.
+/// The changed fields. A list with another length counts as one field.
 #[must_use]
 pub fn fields(before: &Value, after: &Value) -> Vec<FieldChange> {
     let mut changes = Vec::new();
-    // A stack of its own: depth costs heap and never stack.
+    // An explicit stack: depth uses heap memory, not the stack.
     let mut open = vec![(String::new(), before, after)];
     while let Some((path, before, after)) = open.pop() {
         if before == after {
@@ -59,7 +59,7 @@ pub fn fields(before: &Value, after: &Value) -> Vec<FieldChange> {
     changes
 }
 
-/// The path of a member.
+/// The path of a field.
 pub(crate) fn join(path: &str, key: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     match (path, key.chars().all(is_plain) && !key.is_empty()) {

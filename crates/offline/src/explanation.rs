@@ -1,6 +1,6 @@
-//! Explanations: the trace of a request as a value that people and programs read.
+//! Explanations: the trace of a request as a human-readable and machine-readable value.
 //!
-//! Everything here is read from the trace of the engine; nothing is decided again.
+//! Everything is derived from the engine's trace; nothing is evaluated again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ use crate::chain::{Chain, Run};
 use crate::diff;
 use crate::hooks::Hook;
 
-/// Parts of an expression that are shown, at most.
+/// The maximum number of displayed subexpressions.
 const MAX_PARTS: usize = 200;
 
 /// The explanation of a request.
@@ -46,16 +46,16 @@ pub struct Explanation {
     pub warnings: Vec<String>,
     /// Audit annotations.
     pub audit_annotations: BTreeMap<String, String>,
-    /// The fields that webhooks and policies set, in the order they did.
+    /// The fields set by webhooks and policies, in order.
     pub blame: Vec<Blame>,
-    /// The object as mutating admission left it.
+    /// The object after mutating admission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<Value>,
-    /// Facts that were assumed because nothing says them.
+    /// Facts that were assumed in the absence of information.
     pub assumptions: Vec<String>,
 }
 
-/// The request that is explained.
+/// The explained request.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestSummary {
@@ -67,15 +67,15 @@ pub struct RequestSummary {
     pub version: String,
     /// The resource.
     pub resource: String,
-    /// The subresource, or nothing.
+    /// The subresource; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subresource: String,
     /// The kind of the object.
     pub kind: String,
-    /// The namespace, or nothing.
+    /// The namespace; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// The name, or the prefix of one.
+    /// The name, or its generateName prefix.
     pub name: String,
     /// The user.
     pub user: String,
@@ -89,7 +89,7 @@ pub struct RequestSummary {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
-    /// True if admission lets the request through.
+    /// True if the request is allowed.
     pub allowed: bool,
     /// The status code of a denial.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,7 @@ pub struct Verdict {
     /// The reason of a denial.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The message of a denial, as the client gets it.
+    /// The message of a denial, as returned to the client.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The cause of a denial.
@@ -113,12 +113,12 @@ pub struct StepExplanation {
     pub plugin: &'static str,
     /// `mutating` or `validating`.
     pub phase: &'static str,
-    /// 1, or 2 where it ran again because the object changed.
+    /// 1, or 2 in the second round.
     pub round: u8,
     /// The webhooks, in calling order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub webhooks: Vec<HookExplanation>,
-    /// The policies, in order of their names.
+    /// The policies, sorted by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<PolicyExplanation>,
 }
@@ -133,13 +133,13 @@ pub struct HookExplanation {
     pub webhook: String,
     /// The name of the verdict.
     pub verdict: HookVerdict,
-    /// The predicate that did not match, for uncalled hooks.
+    /// The predicate that did not match, for webhooks that are not called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicate: Option<&'static str>,
-    /// Why, in a sentence.
+    /// The reason, as a sentence.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The rule that matched, by its position.
+    /// The index of the matching rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<usize>,
     /// The version and resource of its review, if they differ from the request's.
@@ -150,10 +150,10 @@ pub struct HookExplanation {
     /// The timeout of a call, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<i32>,
-    /// Why a dry run of the request would be refused, if it would.
+    /// The reason that a dry run of the request would be rejected, if it would.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<String>,
-    /// The match conditions that were evaluated.
+    /// The evaluated match conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ExpressionExplanation>,
     /// True if no response was configured for the webhook, so that it is assumed to allow.
@@ -170,15 +170,15 @@ pub struct HookExplanation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HookVerdict {
-    /// A predicate said no.
+    /// A predicate did not match.
     NotMatched,
     /// A match condition is false.
     Excluded,
     /// A match condition cannot be evaluated, and the failure policy is `Ignore`.
     Ignored,
-    /// A predicate or a match condition cannot be evaluated, and the request is refused.
+    /// A predicate or match condition cannot be evaluated, and the request is rejected.
     Refused,
-    /// It matched in the second round, and nothing has changed since its call.
+    /// It matched in the second round, but the object has not changed since its call.
     NotReinvoked,
     /// The request was denied before its turn.
     NotReached,
@@ -193,7 +193,7 @@ pub enum HookVerdict {
 }
 
 impl HookVerdict {
-    /// The word as it is written.
+    /// The name in output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -220,34 +220,34 @@ impl HookVerdict {
     }
 }
 
-/// An expression, with the value of each of its parts.
+/// An expression with the values of its subexpressions.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExpressionExplanation {
     /// The field path, such as `matchConditions[0]`.
     pub field: String,
-    /// Its name, where it has one.
+    /// Its name, if any.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The expression.
     pub expression: String,
-    /// Its value, as it is written in expressions.
+    /// Its value, as a CEL literal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The error, where it has no value.
+    /// Its error, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The cost of its evaluation.
     pub cost: u64,
-    /// Its parts in the order they were evaluated.
+    /// Its subexpressions in evaluation order.
     pub parts: Vec<PartExplanation>,
 }
 
-/// A part of an expression.
+/// A subexpression.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartExplanation {
-    /// The text of the part.
+    /// The source of the subexpression.
     pub text: String,
     /// The nesting depth.
     pub depth: u32,
@@ -257,7 +257,7 @@ pub struct PartExplanation {
     /// Its error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The cost of it and of everything inside.
+    /// The cost of it and all of its subexpressions.
     pub cost: u64,
 }
 
@@ -269,10 +269,10 @@ pub struct PolicyExplanation {
     pub policy: String,
     /// The name of the verdict.
     pub verdict: PolicyVerdict,
-    /// The member that said no.
+    /// The predicate that did not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicate: Option<&'static str>,
-    /// Why, in a sentence.
+    /// The reason, as a sentence.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The bindings.
@@ -284,9 +284,9 @@ pub struct PolicyExplanation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyVerdict {
-    /// A predicate said no.
+    /// A predicate did not match.
     NotMatched,
-    /// A policy without a binding does nothing.
+    /// The policy has no binding, and therefore no effect.
     NotBound,
     /// The request was denied before its turn.
     NotReached,
@@ -296,24 +296,24 @@ pub enum PolicyVerdict {
     Ignored,
     /// There are no parameters.
     NoParams,
-    /// It matched in the second round, and nothing has changed since.
+    /// It matched in the second round, but the object has not changed since.
     NotReinvoked,
-    /// All validations hold, or a mutation had nothing to do.
+    /// All validations are true, or a mutation had no effect.
     Allowed,
     /// A mutation changed the object.
     Mutated,
     /// A validation failed, with an audit annotation.
     Audited,
-    /// A validation does not hold, and the client is warned.
+    /// A validation failed, and the client is warned.
     Warned,
     /// An expression cannot be evaluated and the failure policy is `Ignore`.
     FailedOpen,
-    /// A validation does not hold, or an expression cannot be evaluated: the request is denied.
+    /// A validation failed, or an expression cannot be evaluated: the request is denied.
     Denied,
 }
 
 impl PolicyVerdict {
-    /// The word as it is written.
+    /// The name in output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -344,10 +344,10 @@ pub struct BindingExplanation {
     pub verdict: PolicyVerdict,
     /// The validation actions.
     pub actions: Vec<&'static str>,
-    /// The member that said no.
+    /// The predicate that did not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicate: Option<&'static str>,
-    /// Why, in a sentence.
+    /// The reason, as a sentence.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// One evaluation for each parameter.
@@ -364,12 +364,12 @@ pub struct EvaluationExplanation {
     pub param: Option<String>,
     /// The name of the verdict.
     pub verdict: PolicyVerdict,
-    /// The failures of expressions, and what followed from them.
+    /// The failures of expressions, and their enforcement.
     pub outcomes: Vec<OutcomeExplanation>,
-    /// The match conditions that were evaluated.
+    /// The evaluated match conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ExpressionExplanation>,
-    /// The other expressions that were evaluated.
+    /// The other evaluated expressions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expressions: Vec<ExpressionExplanation>,
 }
@@ -387,7 +387,7 @@ pub struct OutcomeExplanation {
     pub message: String,
 }
 
-/// A field and who set it.
+/// A field, and the webhook or policy that set it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blame {
@@ -397,15 +397,15 @@ pub struct Blame {
     pub by: String,
     /// The round it was set in.
     pub round: u8,
-    /// The value before; nothing if it was absent.
+    /// The old value; `None` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Value>,
-    /// The value after; nothing if it was removed.
+    /// The new value; `None` if removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Value>,
 }
 
-/// Explains a run that was traced in full.
+/// Explains a run with a full trace.
 #[must_use]
 pub fn explain(chain: &Chain, run: &Run) -> Explanation {
     let Run {
@@ -460,7 +460,7 @@ fn summary(request: &Request) -> RequestSummary {
     }
 }
 
-/// The decision as a value that is written.
+/// Converts a decision to its output form.
 #[must_use]
 pub fn verdict_of(decision: &Decision) -> Verdict {
     match decision {
@@ -631,7 +631,7 @@ fn explain_hook(
     told
 }
 
-/// The rule that matched, and the resource it matched if that is another version.
+/// The matching rule, and the matched resource if it is another version.
 fn matched(
     kinds: &dyn Kinds,
     request: &Request,
@@ -688,7 +688,7 @@ fn expressions(traces: &[ExpressionTrace]) -> Vec<ExpressionExplanation> {
     traces.iter().map(explain_expression).collect()
 }
 
-/// An expression with its parts.
+/// An expression with its subexpressions.
 #[must_use]
 pub fn explain_expression(trace: &ExpressionTrace) -> ExpressionExplanation {
     let recorded = &trace.recorded;
@@ -716,7 +716,7 @@ pub fn explain_expression(trace: &ExpressionTrace) -> ExpressionExplanation {
     }
 }
 
-/// The place of an expression, as field errors would name it.
+/// The field path of an expression, as in field errors.
 #[must_use]
 pub fn field(role: ExpressionRole, index: usize) -> String {
     let suffix = match role {
@@ -878,8 +878,8 @@ fn explain_evaluation(
     }
 }
 
-/// Adds the webhooks and policies that the trace has nothing of: a plugin that did not run, or that ended
-/// with the first denial.
+/// Adds the webhooks and policies that are missing in the trace: the plugin did not run, or ended with the first
+/// denial.
 fn add_missing(chain: &Chain, admission: &Admission, steps: &mut Vec<StepExplanation>) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     for (_, plugin) in admission.trace().plugins() {
@@ -981,7 +981,7 @@ fn step_for<'s>(
     &mut steps[at]
 }
 
-/// The fields that webhooks and policies set.
+/// The fields set by webhooks and policies.
 #[must_use]
 pub fn blame(admission: &Admission) -> Vec<Blame> {
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Webhooks without a network: each answers as a script says, from a recording, or is called where it is.
+//! Simulated webhooks: each responds from a script or a recording, or is called live.
 //!
 //! The engine calls through [`Caller`], which identifies a webhook only by its client configuration. So the webhooks
 //! of an offline chain are registered with generated URLs.
@@ -18,16 +18,16 @@ use lockgate_api::registration::hub::ClientConfig;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The host of addresses that are not called.
+/// The host of generated URLs.
 const HOST: &str = "https://offline.invalid/";
 
-/// The answer of a webhook, as it is written in files.
+/// The scripted response of a webhook, as in files.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Script {
-    /// The webhook, or `configuration/webhook` where names repeat.
+    /// The webhook, or `configuration/webhook` if names repeat.
     pub name: String,
-    /// False denies; without it, the request is allowed.
+    /// `false` denies the request; allowed by default.
     pub allowed: Option<bool>,
     /// The message of a denial.
     pub message: Option<String>,
@@ -43,32 +43,32 @@ pub struct Script {
     pub warnings: Vec<String>,
     /// Audit annotations, without the name of the webhook.
     pub audit_annotations: BTreeMap<String, String>,
-    /// The call fails with this error, and the failure policy decides.
+    /// The error of a failed call, to which the failure policy applies.
     pub error: Option<String>,
     /// The webhook is called at this address.
     pub url: Option<String>,
     /// A file with the CA certificates of the address, in PEM.
     pub ca_file: Option<String>,
-    /// A capture file, whose answers are given again.
+    /// A capture file with recorded responses.
     pub recorded: Option<String>,
 }
 
 /// Responds to a review, if a response is configured.
 pub trait Answers: Send + Sync + fmt::Debug {
-    /// The `response` of the answer to the `request` of a review.
+    /// The `response` for the `request` of a review.
     fn answer(&self, request: &Value) -> Option<Value>;
 }
 
-/// The way a webhook answers.
+/// The source of a webhook's responses.
 #[derive(Debug, Clone)]
 pub enum Hook {
     /// Allows every request unchanged: no response is configured.
     Assumed,
-    /// It answers as written.
+    /// From a script.
     Scripted(Box<Script>),
-    /// It answers as it did before.
+    /// From a recording.
     Recorded(Arc<dyn Answers>),
-    /// It is called.
+    /// From a live call.
     Live(Box<ClientConfig>),
 }
 
@@ -91,7 +91,7 @@ impl fmt::Debug for Hooks {
 }
 
 impl Hooks {
-    /// Calls live webhooks with this.
+    /// Sets the caller for live webhooks.
     #[must_use]
     pub fn with_caller(mut self, caller: Arc<dyn Caller>) -> Self {
         self.live = Some(caller);
@@ -103,12 +103,12 @@ impl Hooks {
         self.known.insert(name.to_owned(), hook);
     }
 
-    /// Says what all other webhooks do.
+    /// Sets the response of all other webhooks.
     pub fn set_others(&mut self, hook: Hook) {
         self.others = Some(hook);
     }
 
-    /// The names that webhooks were given behaviour by.
+    /// The names of webhooks with a configured response.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.known.keys().map(String::as_str)
     }
@@ -142,7 +142,7 @@ impl Hooks {
     }
 }
 
-/// A live webhook without an address of its own is called where its configuration says.
+/// A live webhook without an own address is called at that of its configuration.
 fn is_empty(config: &ClientConfig) -> bool {
     config.url.is_none() && config.service.is_none()
 }
@@ -168,7 +168,7 @@ impl Caller for Hooks {
     }
 }
 
-/// Answers reviews in place of a webhook.
+/// Responds to reviews instead of a webhook.
 struct Player(Hook);
 
 impl Client for Player {
@@ -252,9 +252,9 @@ impl Script {
     }
 }
 
-/// The operations that make of an object what a merge patch makes of it.
+/// Converts a merge patch to the JSON patch operations for an object.
 ///
-/// See RFC 7386; manifests nest to a bound, so the recursion has one.
+/// See RFC 7386; the depth of manifests is limited, and therefore the recursion.
 fn merge_operations(merge: &Value, object: &Value) -> Vec<Value> {
     let mut operations = Vec::new();
     collect(merge, Some(object), String::new(), &mut operations);

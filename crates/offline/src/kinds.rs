@@ -25,15 +25,15 @@ use crate::manifest::split_api_version;
 /// The scope of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
-    /// In namespaces.
+    /// Namespaced.
     Namespaced,
-    /// In none.
+    /// Cluster-scoped.
     Cluster,
-    /// The kind has no definition.
+    /// The kind has no CustomResourceDefinition.
     Unknown,
 }
 
-/// A resource as far as it is known.
+/// A known resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// The resource.
@@ -53,7 +53,7 @@ pub struct OfflineKinds {
 
 type GroupVersionResourceKey = (String, String, String);
 
-/// The shape of the objects of a kind.
+/// The schema of the objects of a kind.
 enum Shape<'k> {
     BuiltIn(Type),
     Custom(&'k CustomResource, &'k Version),
@@ -65,7 +65,7 @@ impl OfflineKinds {
     ///
     /// # Errors
     ///
-    /// A schema cannot be read.
+    /// Fails if a schema is invalid.
     pub fn define(&mut self, definition: &Value) -> Result<(), SchemaError> {
         let custom = Arc::new(CustomResource::compile(definition)?);
         let is_other = |known: &Arc<CustomResource>| {
@@ -109,7 +109,7 @@ impl OfflineKinds {
         }
     }
 
-    /// The resource of a kind. Without a definition, the plural is guessed.
+    /// The resource of a kind. Without a CustomResourceDefinition, the plural is guessed.
     #[must_use]
     pub fn of_kind(&self, of: &GroupVersionKind) -> Known {
         let GroupVersionKind { group, version, .. } = of;
@@ -129,7 +129,7 @@ impl OfflineKinds {
         }
     }
 
-    /// The kind of a resource, if it is known.
+    /// The kind of a resource, if known.
     #[must_use]
     pub fn of_resource(&self, of: &GroupVersionResource) -> Option<Known> {
         let GroupVersionResource {
@@ -154,7 +154,7 @@ impl OfflineKinds {
         })
     }
 
-    /// The kind of a subresource of a built-in resource, where it has one of its own.
+    /// The kind of a built-in resource's subresource, if it differs.
     #[must_use]
     pub fn of_subresource(
         &self,
@@ -166,11 +166,11 @@ impl OfflineKinds {
         Some(kind(part.group, part.version, part.kind))
     }
 
-    /// Reads an object that a client sent: unknown fields are dropped and told of, defaults filled in.
+    /// Decodes an object as from a client: unknown fields are dropped and reported, and defaults applied.
     ///
     /// # Errors
     ///
-    /// The tree is no object of its kind.
+    /// Fails if the tree is not a valid object of its kind.
     pub fn read(
         &self,
         value: Value,
@@ -198,7 +198,7 @@ impl OfflineKinds {
         }
     }
 
-    /// The errors that the server finds in an object of a kind, created or updated.
+    /// The validation errors of a created or updated object.
     pub(crate) fn validate(
         &self,
         object: &Value,
@@ -230,7 +230,7 @@ impl OfflineKinds {
         errors.iter().map(ToString::to_string).collect()
     }
 
-    /// The object in another version, if there is a conversion that needs no webhook.
+    /// Converts an object to another version, if no webhook is required.
     pub(crate) fn convert_now(&self, object: &Object, to: &GroupVersionKind) -> Option<Object> {
         self.converted(object, to).ok()
     }
@@ -305,7 +305,7 @@ fn name_type(object: &mut Value, of: &GroupVersionKind) {
     }
 }
 
-/// The plural of a kind as most definitions choose it.
+/// The regular plural of a kind.
 fn guessed_plural(kind: &str) -> String {
     let singular = kind.to_lowercase();
     let ends = |suffix: &str| singular.ends_with(suffix);

@@ -1,5 +1,5 @@
-//! An admission chain without a cluster: the engine of the server, on webhook configurations, policies,
-//! namespaces, roles and definitions that are manifests.
+//! An admission chain without a cluster: the engine of the server, with webhook configurations, policies, namespaces,
+//! roles and CustomResourceDefinitions from manifests.
 //!
 //! ```text
 //!   manifests ─► Cluster ─► Chain (the engine, webhooks played by `hooks`)

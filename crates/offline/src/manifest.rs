@@ -1,31 +1,31 @@
-//! Objects as people write them: YAML and JSON documents, alone and in lists.
+//! Objects from files: YAML and JSON documents, single or in lists.
 
 use lockgate_api::document::yaml;
 use lockgate_kinds::tree;
 use serde_json::Value;
 
-/// Objects nest no deeper than this.
+/// The maximum nesting depth of objects.
 const MAX_LEVELS: usize = 500;
 
-/// An object and where it was written.
+/// An object and its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
     /// The object.
     pub value: Value,
-    /// The file, or another name of the text.
+    /// The file, or another name of the source.
     pub source: String,
-    /// The number of the document in its text, from 1.
+    /// The index of the document in its source, from 1.
     pub document: usize,
 }
 
-/// A text that is no stream of objects.
+/// An invalid stream of objects.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
     /// The text is neither YAML nor JSON.
     #[error("{file}:{line}: {message}")]
     Syntax {
-        /// The name of the text.
+        /// The name of the source.
         file: String,
         /// The line, from 1.
         line: usize,
@@ -35,26 +35,26 @@ pub enum ManifestError {
     /// A document is not an object.
     #[error("{file}: document {document} is not an object")]
     NotAnObject {
-        /// The name of the text.
+        /// The name of the source.
         file: String,
-        /// The number of the document, from 1.
+        /// The index of the document, from 1.
         document: usize,
     },
-    /// A document nests too deeply.
+    /// A document is nested too deeply.
     #[error("{file}: document {document} nests more than {MAX_LEVELS} levels deep")]
     TooDeep {
-        /// The name of the text.
+        /// The name of the source.
         file: String,
-        /// The number of the document, from 1.
+        /// The index of the document, from 1.
         document: usize,
     },
 }
 
-/// Reads every document of a text. Lists of objects are taken apart, empty documents left out.
+/// Parses every document of a text. Lists of objects are flattened, empty documents skipped.
 ///
 /// # Errors
 ///
-/// The text is neither YAML nor JSON, or a document is not an object.
+/// Fails if the text is neither YAML nor JSON, or a document is not an object.
 pub fn read(file: &str, text: &str) -> Result<Vec<Manifest>, ManifestError> {
     let mut manifests = Vec::new();
     for (document, value) in read_values(file, text)? {
@@ -83,11 +83,11 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Manifest>, ManifestError> {
     Ok(manifests)
 }
 
-/// Reads every document of a text as it is, with its number from 1; empty ones are left out.
+/// Parses every document of a text unchanged, with its index from 1; empty ones are skipped.
 ///
 /// # Errors
 ///
-/// The text is neither YAML nor JSON.
+/// Fails if the text is neither YAML nor JSON.
 pub fn read_values(file: &str, text: &str) -> Result<Vec<(usize, Value)>, ManifestError> {
     let documents = yaml::parse_all(text).map_err(|error| ManifestError::Syntax {
         file: file.to_owned(),
@@ -129,7 +129,7 @@ impl Manifest {
         split_api_version(self.text("apiVersion"))
     }
 
-    /// The name, or the prefix of one.
+    /// The name, or its generateName prefix.
     #[must_use]
     pub fn name(&self) -> &str {
         let metadata = &self.value["metadata"];
@@ -145,7 +145,7 @@ impl Manifest {
         namespace.unwrap_or_default()
     }
 
-    /// The kind and name, as kubectl would print them.
+    /// The kind and name, as kubectl prints them.
     #[must_use]
     pub fn title(&self) -> String {
         format!("{}/{}", self.text("kind"), self.name())

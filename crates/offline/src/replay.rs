@@ -1,4 +1,4 @@
-//! Replays: captured requests through another webhook, configuration or policy set, and what would change.
+//! Replays captured requests with another webhook, configuration or policy set, and reports what would change.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ pub struct Result {
     pub message: String,
     /// Warnings for the client.
     pub warnings: BTreeSet<String>,
-    /// The object as mutating admission left it; none where it is not known.
+    /// The object after mutating admission; `None` if unknown.
     pub object: Option<Value>,
 }
 
@@ -41,62 +41,62 @@ pub struct Result {
 pub struct Changed {
     /// The number of the request in the capture, from 1.
     pub record: usize,
-    /// The request in a few words.
+    /// A summary of the request.
     pub request: String,
     /// The changes.
     pub changes: Vec<Change>,
 }
 
-/// One thing that changed.
+/// A change of the outcome.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Change {
     /// The request is denied now.
     Denied {
-        /// With this message.
+        /// The message.
         message: String,
     },
     /// The request is allowed now.
     Allowed {
-        /// It was denied with this message.
+        /// The previous message.
         before: String,
     },
-    /// It is denied as before, in other words.
+    /// It is still denied, with another message.
     Message {
         /// The message before.
         before: String,
         /// The message now.
         after: String,
     },
-    /// It is denied with another code.
+    /// It is still denied, with another code.
     Code {
         /// The code before.
         before: Option<i32>,
         /// The code now.
         after: Option<i32>,
     },
-    /// The object is another.
+    /// The object differs.
     Object {
         /// A unified diff of both as YAML.
         diff: String,
     },
-    /// There are other warnings.
+    /// The warnings differ.
     Warnings {
         /// Warnings that no longer occur.
         removed: Vec<String>,
         /// Warnings that are new.
         added: Vec<String>,
     },
-    /// The Kubernetes version that is replayed on does not serve the resource.
+    /// The Kubernetes version of the replay does not serve the resource.
     NotServed {
         /// The resource, with its group and version.
         resource: String,
-        /// The version of Kubernetes.
+        /// The Kubernetes version.
         kube_version: String,
     },
     /// The request cannot be replayed.
     Error {
-        /// Why.
+        /// The error.
         message: String,
     },
 }
@@ -186,17 +186,17 @@ impl Replay {
         }
     }
 
-    /// Replays on a server of this version of Kubernetes.
+    /// Sets the Kubernetes version of the replay.
     #[must_use]
     pub fn at(self, version: KubeVersion) -> Self {
         Self { version, ..self }
     }
 
-    /// Replays on one webhook. Outcomes are compared with the recorded answers of the webhook.
+    /// Replays requests on one webhook. Outcomes are compared with the recorded responses of the webhook.
     ///
     /// # Errors
     ///
-    /// The name is none of a webhook.
+    /// Fails if there is no webhook of this name.
     pub fn on_webhook(
         name: &str,
         config: ClientConfig,
@@ -232,7 +232,7 @@ impl Replay {
         })
     }
 
-    /// Replays a request; nothing if its outcome is the same.
+    /// Replays a request; `None` if its outcome is the same.
     pub async fn one(&self, number: usize, record: &Record) -> Option<Changed> {
         let changes = match self.changes(record).await {
             Ok(changes) => changes,
@@ -263,7 +263,7 @@ impl Replay {
         let run = self.chain.run(request, Tracing::Verdicts).await;
         let after = Result::from(&run);
         let Some(before) = before else {
-            // Nothing is known of before: only a denial is worth a word.
+            // The previous outcome is unknown: only a denial is reported.
             return Ok(match after.allowed {
                 true => Vec::new(),
                 false => vec![Change::Denied {
@@ -368,7 +368,7 @@ fn compare(before: &Result, after: &Result, same: &dyn Fn(&Value, &Value) -> boo
     changes
 }
 
-/// A request in a few words.
+/// A summary of a request.
 fn summary(request: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let resource = match text(&request["subResource"]).as_str() {
@@ -391,11 +391,11 @@ fn summary(request: &Value) -> String {
 }
 
 impl Report {
-    /// The report as text that a reviewer can read.
+    /// The report as human-readable text.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         for changed in &self.changed {
             let _ = writeln!(text, "#{} {}", changed.record, changed.request);
             for change in &changed.changes {

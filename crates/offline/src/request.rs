@@ -1,4 +1,4 @@
-//! Requests: from an object, an operation and a user, or from a captured AdmissionReview.
+//! Requests, from an object, an operation and a user, or from a captured AdmissionReview.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::kinds::{OfflineKinds, Placement};
 use crate::manifest::split_api_version;
 
-/// The members of metadata that a client cannot bring along.
+/// The metadata fields that clients cannot set.
 const SYSTEM_METADATA: [&str; 5] = [
     "creationTimestamp",
     "uid",
@@ -21,20 +21,20 @@ const SYSTEM_METADATA: [&str; 5] = [
     "selfLink",
 ];
 
-/// The user of a request about which nothing is said.
+/// The default user of a request.
 pub const DEFAULT_USER: &str = "kubernetes-admin";
 
-/// A request that cannot be made.
+/// An invalid request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
     /// The request has no object.
     #[error("{0} requires an object")]
     NoObject(&'static str),
-    /// The object does not say what it is.
+    /// The object has no apiVersion or kind.
     #[error("the object has no {0}")]
     NoType(&'static str),
-    /// The object is none of its kind.
+    /// The object is invalid for its kind.
     #[error("the object is not a valid {kind}: {error}")]
     Decode {
         /// The kind.
@@ -45,16 +45,15 @@ pub enum RequestError {
     /// The operation is unknown.
     #[error("unknown operation `{0}`, expected CREATE, UPDATE, DELETE or CONNECT")]
     Operation(String),
-    /// The review is none.
+    /// The review is invalid.
     #[error("not an AdmissionReview with a request: {0}")]
     Review(&'static str),
 }
 
-/// A request as people describe it. What is not said follows from the objects.
+/// The description of a request. Missing values are derived from the objects.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Wanted {
-    /// The operation; without it UPDATE if there are two objects, DELETE if there is only an old one, else
-    /// CREATE.
+    /// The operation; by default UPDATE if there are two objects, DELETE if there is only an old one, else CREATE.
     pub operation: Option<Operation>,
     /// The new object.
     pub object: Option<Value>,
@@ -70,28 +69,28 @@ pub struct Wanted {
     pub subresource: String,
     /// The kind of the object, if it differs from the resource's.
     pub kind: Option<GroupVersionKind>,
-    /// The resource, where it does not follow from the kind.
+    /// The resource, if it cannot be derived from the kind.
     pub resource: Option<GroupVersionResource>,
     /// The options of the operation.
     pub options: Option<Value>,
     /// True for a dry run.
     pub dry_run: bool,
-    /// True to submit objects as they are, without reading them as their kind: tools that know no kinds do.
+    /// True to submit objects without decoding them as their kind, like tools without kinds.
     pub as_is: bool,
 }
 
-/// A request, and what an API server would have warned of while reading it.
+/// A request, with the warnings of decoding it.
 #[derive(Debug, Clone)]
 pub struct Made {
     /// The request.
     pub request: Request,
     /// Unknown fields, which are dropped.
     pub findings: Vec<String>,
-    /// Facts that nothing said and that were assumed.
+    /// Facts that were assumed in the absence of information.
     pub assumptions: Vec<String>,
 }
 
-/// The user that a command line names.
+/// The user in command-line flags.
 #[must_use]
 pub fn user(name: Option<&str>, groups: &[String]) -> UserInfo {
     let (name, mut groups) = match name {
@@ -115,12 +114,12 @@ pub fn user(name: Option<&str>, groups: &[String]) -> UserInfo {
 }
 
 impl Wanted {
-    /// The request as an API server would submit it to admission: objects with their defaults, without what
-    /// a client cannot set.
+    /// Creates the request as an API server would submit it to admission: objects with their defaults, without fields
+    /// that clients cannot set.
     ///
     /// # Errors
     ///
-    /// No object, or an object of another kind.
+    /// Fails without an object, or with an object of another kind.
     pub fn make(&self, kinds: &OfflineKinds) -> Result<Made, RequestError> {
         let operation = self
             .operation
@@ -250,7 +249,8 @@ impl Wanted {
     }
 }
 
-/// Returns true if the write adds an entry to the managed fields, whose time is then finer than JSON shows.
+/// Returns true if the write adds an entry to the managed fields, whose timestamp then has a higher resolution than its
+/// JSON.
 fn is_tracked(request: &Request) -> bool {
     match (&request.object, &request.old_object) {
         (Some(new), Some(old)) => !tree::equal(new.value(), old.value()),
@@ -272,11 +272,11 @@ fn read(
         })
 }
 
-/// The kind that an object says it is of.
+/// The kind of an object.
 ///
 /// # Errors
 ///
-/// It does not say.
+/// Fails if the object has none.
 pub fn kind_of(object: &Value) -> Result<GroupVersionKind, RequestError> {
     let text = |member: &'static str| {
         let text = object[member].as_str().filter(|text| !text.is_empty());
@@ -294,7 +294,7 @@ fn wipe(object: &mut Value) {
     }
 }
 
-/// Puts an object into the namespace of its request.
+/// Sets the namespace of an object to the request's.
 fn place(object: &mut Value, namespace: &str) {
     let Some(members) = object.as_object_mut() else {
         return;
@@ -311,11 +311,11 @@ fn place(object: &mut Value, namespace: &str) {
     }
 }
 
-/// The request of an AdmissionReview, or of the `request` in one, as the client made it.
+/// The original request of an AdmissionReview, or of its `request`.
 ///
 /// # Errors
 ///
-/// It is no review, or its operation is unknown.
+/// Fails if it is not a review, or its operation is unknown.
 pub fn from_review(review: &Value, kinds: &OfflineKinds) -> Result<Request, RequestError> {
     let request = match review.get("request") {
         Some(request) => request,
@@ -332,13 +332,13 @@ pub fn from_review(review: &Value, kinds: &OfflineKinds) -> Result<Request, Requ
     let member = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
     let shown_kind = match &request["kind"] {
         Value::Object(_) => read_kind(&request["kind"]),
-        // Reviews that people write leave out what the object says.
+        // Handwritten reviews omit what the object contains.
         _ => [&request["object"], &request["oldObject"]]
             .into_iter()
             .find_map(|object| kind_of(object).ok())
             .ok_or(RequestError::Review("missing `kind`"))?,
     };
-    // The requested ones; webhooks may have received converted ones.
+    // The requested kind; webhooks may have received a converted one.
     let asked_kind = match &request["requestKind"] {
         Value::Object(_) => read_kind(&request["requestKind"]),
         _ => shown_kind.clone(),
@@ -385,7 +385,7 @@ fn read_kind(value: &Value) -> GroupVersionKind {
     kind(text("group"), text("version"), text("kind"))
 }
 
-/// A user as reviews show one.
+/// Decodes the user of a review.
 #[must_use]
 pub fn read_user(value: &Value) -> UserInfo {
     let text = |member: &str| value[member].as_str().unwrap_or_default().to_owned();

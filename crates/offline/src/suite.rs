@@ -1,4 +1,4 @@
-//! Test suites: cases in the layouts that people have, and in one of our own, run through the engine.
+//! Test suites: cases in several common layouts, and in a custom one, run through the engine.
 //!
 //! ```text
 //!   kat's file names ─┐
@@ -34,35 +34,35 @@ use crate::request::{Wanted, from_review};
 
 /// Access to the files of suites. The implementation decides which files are read, and their limits.
 pub trait Files {
-    /// All files below the paths that tests are looked for in.
+    /// All files below the test paths.
     fn all(&self) -> &[PathBuf];
 
-    /// The text of a file.
+    /// Reads a file.
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// Fails if it cannot be read.
     fn read(&self, path: &Path) -> Result<String, FileError>;
 
-    /// The webhooks that scripts describe; files in them are relative to the folder.
+    /// Creates webhooks from scripts; file references in them are relative to the folder.
     ///
     /// # Errors
     ///
-    /// A script cannot be played.
+    /// Fails if a script is invalid.
     fn hooks(&self, scripts: Vec<Script>, folder: &Path) -> Result<Hooks, FileError>;
 
-    /// The version of Kubernetes that chains are tested on.
+    /// The Kubernetes version of the tested chains.
     fn kube_version(&self) -> KubeVersion {
         KubeVersion::REFERENCE
     }
 }
 
-/// A file that cannot be used.
+/// An unusable file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(pub String);
 
-/// Anything that keeps a case from being run.
+/// An error loading a case.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -72,10 +72,10 @@ pub enum LoadError {
     /// A file is neither YAML nor JSON.
     #[error(transparent)]
     Manifest(#[from] crate::manifest::ManifestError),
-    /// A manifest would be refused by an API server.
+    /// A manifest would be rejected by an API server.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// A suite is not what it should be.
+    /// A suite is invalid.
     #[error("{file}: {message}")]
     Suite {
         /// The file.
@@ -110,24 +110,24 @@ pub struct Case {
     pub suite: String,
     /// The name in its suite.
     pub name: String,
-    /// The file it is written in.
+    /// The file that contains it.
     pub file: String,
-    /// Everything but the request.
+    /// Everything except the request.
     pub world: Arc<World>,
     /// The request.
     pub asked: Asked,
     /// The expectation.
     pub expect: Expect,
-    /// Further checks of mutations.
+    /// Additional checks of mutations.
     pub checks: Checks,
 }
 
-/// The cases of all suites, and suites that cannot be read.
+/// The cases of all suites, and invalid suites.
 #[derive(Debug, Default)]
 pub struct Suites {
-    /// The cases, in order of their files.
+    /// The cases, sorted by file.
     pub cases: Vec<Case>,
-    /// The suites that cannot be read, by file.
+    /// The invalid suites, by file.
     pub broken: Vec<(String, LoadError)>,
 }
 
@@ -142,7 +142,7 @@ pub struct Outcome {
     pub run: Option<Run>,
 }
 
-/// Finds the cases among files, in any layout.
+/// Loads the cases from files in any layout.
 #[must_use]
 pub fn load(files: &dyn Files) -> Suites {
     let mut suites = Suites::default();
@@ -182,7 +182,7 @@ pub fn load(files: &dyn Files) -> Suites {
 }
 
 impl Case {
-    /// The request, made for the kinds of the case's world.
+    /// Creates the request, with the kinds of the case's world.
     fn request(&self) -> Result<Request, crate::request::RequestError> {
         let kinds = self.world.kinds();
         match &self.asked {
@@ -203,7 +203,7 @@ impl Case {
             Ok(request) => request,
             Err(error) => return failed(format!("cannot build the request: {error}")),
         };
-        // Who changed which field is only traced in full.
+        // The writers of fields are only recorded in a full trace.
         let needs_changes = !self.expect.blame.is_empty() || self.checks.preservation;
         let traced = match needs_changes {
             true => Tracing::Explained,

@@ -1,4 +1,4 @@
-//! Captured requests as input of lint rules: patches applied, changed fields listed, results validated.
+//! Captured requests as input of lint rules: applies patches, computes changed fields, and validates results.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -18,7 +18,7 @@ use crate::diff::join;
 use crate::kinds::OfflineKinds;
 use crate::request::from_review;
 
-/// The exchange of a record.
+/// Converts a record to an exchange.
 #[must_use]
 pub fn exchange(record: &Record, kinds: &OfflineKinds) -> Exchange {
     let request = &record.request;
@@ -51,8 +51,8 @@ pub fn exchange(record: &Record, kinds: &OfflineKinds) -> Exchange {
     }
 }
 
-/// The result of the mutations of a record, sent to the chain as it is. Nothing if the request did not pass, or if
-/// it changed nothing.
+/// Submits the mutated object of a record to the chain again, unchanged. `None` if the request was denied, or nothing
+/// was mutated.
 pub async fn sent_again(record: &Record, chain: &Chain, kinds: &OfflineKinds) -> Option<Exchange> {
     let first = from_review(&record.request, kinds).ok()?;
     let sent = first.object.as_ref()?.value().clone();
@@ -70,7 +70,7 @@ pub async fn sent_again(record: &Record, chain: &Chain, kinds: &OfflineKinds) ->
     })
 }
 
-/// The object of a request on its way through the calls.
+/// The state of the object during the calls of a request.
 struct Walk<'r> {
     kinds: &'r OfflineKinds,
     kind: GroupVersionKind,
@@ -117,7 +117,7 @@ impl Walk<'_> {
             Ok((read, unknown)) => {
                 let errors = match self.subresource.as_str() {
                     "" => self.kinds.validate(&read, self.old, &self.kind),
-                    // Objects of subresources are validated inside the object they are part of.
+                    // Objects of subresources are validated as part of their parent object.
                     _ => Vec::new(),
                 };
                 let field = |told: &String| {
@@ -158,7 +158,7 @@ fn operations(patch: &[u8], object: &Value) -> Vec<PatchOperation> {
     let text = |of: &Value, member: &str| of[member].as_str().unwrap_or_default().to_owned();
     let operation = |of: &Value| {
         let path = text(of, "path");
-        // An index inserts before an item of the list, and replaces none.
+        // An operation with an index inserts before an item of the list, and replaces none.
         let inserts = text(of, "op") == "add"
             && path
                 .rsplit_once('/')
@@ -181,17 +181,17 @@ fn operations(patch: &[u8], object: &Value) -> Vec<PatchOperation> {
     listed.iter().map(operation).collect()
 }
 
-/// The fields that differ, down to scalars. A list that kept its items counts as one that got others.
+/// The changed fields, down to scalars. Items appended to a list are reported as additions.
 fn changes(before: &Value, after: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
-    // A stack of its own: depth costs heap and never stack.
+    // An explicit stack: depth uses heap memory, not the stack.
     let mut open = vec![(String::new(), Some(before), Some(after))];
     while let Some((path, before, after)) = open.pop() {
         if before == after {
             continue;
         }
         match (before, after) {
-            // A map that is new is the fields in it.
+            // A new map is reported as its fields.
             (None | Some(Value::Null), Some(Value::Object(new))) if !new.is_empty() => {
                 for (key, value) in new {
                     open.push((join(&path, key), None, Some(value)));
@@ -233,7 +233,7 @@ fn changes(before: &Value, after: &Value) -> Vec<Change> {
     changes
 }
 
-/// The items that a list got, if it kept its own in their order.
+/// The items added to a list, if its own items are kept in order.
 fn added(before: &[Value], after: &[Value]) -> Option<Vec<Value>> {
     let mut kept = before.iter().peekable();
     let mut items = Vec::new();
@@ -258,7 +258,7 @@ const VOLATILE: [&str; 6] = [
     "selfLink",
 ];
 
-/// A digest of an object, the same for the object that was written and is written again.
+/// A digest of an object, equal for an object that is written again.
 fn digest(object: &Value) -> u64 {
     let mut object = object.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

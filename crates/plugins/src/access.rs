@@ -1,4 +1,4 @@
-//! Questions that plugins have for the authorizer.
+//! Permission checks of plugins.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use lockgate_admission::request::Request;
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision, User};
 use lockgate_api::admission::UserInfo;
 
-/// Something of the API that a user may or may not use.
+/// A resource, as target of a permission check.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Thing<'a> {
     pub(crate) group: &'a str,

@@ -12,7 +12,7 @@ const EVERYTHING: About = About {
     resources: &["*/*"],
 };
 
-/// Has nothing against anything.
+/// Allows every request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AlwaysAdmit;
 
@@ -34,7 +34,7 @@ impl Rules for AlwaysAdmit {
     }
 }
 
-/// Refuses every write.
+/// Denies every write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AlwaysDeny;
 

@@ -15,11 +15,11 @@ use crate::fields::{CONTAINER_LISTS, at, items, items_mut, text};
 use crate::rules::{About, PODS, Refusal, Rules, Verdict, object, old_object};
 use crate::texts::aggregate;
 
-/// Sets every pull policy to `Always`, and refuses pods that have another.
+/// Sets every pull policy to `Always`, and denies Pods with another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AlwaysPullImages;
 
-/// Returns true if the pod is new, or has an image it did not have before.
+/// Returns true if the Pod is new, or has a new image.
 fn concerns(request: &Request, pod: &Value) -> bool {
     request.operation == Operation::Create || has_new_image(pod, old_object(request))
 }
@@ -39,7 +39,7 @@ fn set_policies(pod: &mut Value) {
     }
 }
 
-/// The errors about pull policies of a pod, in the order containers are visited.
+/// The errors for pull policies of a Pod, in the order containers are visited.
 fn wrong_policies(pod: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = Path::root("spec");
@@ -109,7 +109,7 @@ impl Rules for AlwaysPullImages {
         if !concerns(request, pod) {
             return Ok(());
         }
-        // Upstream aggregates refusals, and an aggregate has no status of its own.
+        // Upstream returns an aggregate error, which has no status.
         let refusals = wrong_policies(pod).into_iter();
         let refusals = refusals.map(|error| forbidden_request(request, &error.to_string()).message);
         match aggregate(refusals.collect()) {

@@ -1,4 +1,4 @@
-//! Amounts of resources in pods: their sums, and what class of service follows from them.
+//! Resource quantities of Pods: sums, and the QoS class.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::fields::{CONTAINERS, at, items, members, text, text_at};
 use crate::rules::Refusal;
 
-/// Amounts by the name of the resource.
+/// Quantities by resource name.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;
 
-/// Reads one amount. Numbers are as good as texts.
+/// Parses a quantity. Numbers are accepted like strings.
 pub(crate) fn amount(value: &Value) -> Result<Quantity, Refusal> {
     let read = match value {
         Value::String(text) => Quantity::parse(text),
@@ -22,7 +22,7 @@ pub(crate) fn amount(value: &Value) -> Result<Quantity, Refusal> {
     read.map_err(|error| Refusal::status(400, "BadRequest", error.to_string()))
 }
 
-/// Reads the amounts at a path.
+/// Parses the quantities at a path.
 pub(crate) fn amounts(value: &Value, path: &[&str]) -> Result<Amounts, Refusal> {
     members(value, path)
         .map(|(name, value)| Ok((name.to_owned(), amount(value)?)))
@@ -44,8 +44,7 @@ pub(crate) fn of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
 
 /// The sum over the containers of a pod.
 ///
-/// Containers run at once, and with them the sidecars among the init containers; every other init
-/// container runs alone with the sidecars before it.
+/// Containers run concurrently with all sidecars; every other init container runs with the sidecars before it only.
 pub(crate) fn of_containers(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
     sum_of_containers(pod, |container, _| amounts(container, &["resources", part]))
 }
@@ -124,7 +123,7 @@ pub(crate) fn add(sum: &mut Amounts, more: &Amounts) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Raises every amount to at least the other one.
+/// Raises every quantity to at least the other one.
 fn raise(amounts: &mut Amounts, least: Amounts) {
     for (name, quantity) in least {
         let is_more = amounts
@@ -168,7 +167,7 @@ fn asks_for_nothing(resources: &Value) -> Result<bool, Refusal> {
     Ok(true)
 }
 
-/// Returns true if two lists hold the same amounts, however they are written.
+/// Returns true if two lists contain the same quantities, in any notation.
 pub(crate) fn same_amounts(one: &Amounts, other: &Amounts) -> bool {
     let mut pairs = one.iter();
     one.len() == other.len()

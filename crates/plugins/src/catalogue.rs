@@ -32,24 +32,24 @@ use crate::{
 /// A plugin that can be served.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer {
-    /// The name, upstream's where there is one.
+    /// The name; upstream's if it has the plugin.
     pub name: &'static str,
-    /// One line about it.
+    /// A one-line summary.
     pub summary: &'static str,
-    /// The resources it reads from the cluster.
+    /// The resources it looks up in the cluster.
     pub reads: &'static [Resource],
-    /// Its use of a configuration.
+    /// If it has a configuration.
     pub configuration: Use,
 }
 
-/// The use of a configuration.
+/// The configuration of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// It has none.
     None,
-    /// It has defaults.
+    /// It has a default.
     Optional,
-    /// It does not work without.
+    /// It is required.
     Required,
 }
 
@@ -259,22 +259,22 @@ pub const OFFERS: &[Offer] = &[
     ),
 ];
 
-/// A plugin that cannot be made.
+/// An error creating a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MakeError {
     /// The plugin does not exist or cannot be served.
     #[error("plugin `{0}` is unknown or cannot be served as a webhook")]
     Unknown(String),
-    /// The plugin reads objects of the cluster, and no cluster is set.
+    /// The plugin looks up objects, and no cluster is set.
     #[error("plugin `{0}` reads objects from the cluster")]
     NoCluster(&'static str),
-    /// Its configuration cannot be used.
+    /// Its configuration is invalid.
     #[error("{0}")]
     Configuration(#[from] InitError),
 }
 
-/// Makes the plugins of these names.
+/// Creates the plugins of these names.
 ///
 /// # Errors
 ///
@@ -307,11 +307,11 @@ pub fn make(
     names.iter().map(one).collect()
 }
 
-/// A plugin that is good for saying which webhooks it has, and decides by no configuration of yours.
+/// Creates a plugin with a sample configuration, for listing its webhooks.
 ///
 /// # Errors
 ///
-/// The name is unknown.
+/// Fails if the name is unknown.
 pub fn sample(name: &str) -> Result<Box<dyn ReadyMade>, MakeError> {
     let unknown = || MakeError::Unknown(name.to_owned());
     let offer = OFFERS.iter().find(|offer| offer.name == name);
@@ -348,7 +348,7 @@ fn make_one(
     lookup: Option<&Arc<dyn Lookup>>,
     configuration: Configuration<'_>,
 ) -> Result<Option<Box<dyn ReadyMade>>, ConfigError> {
-    // Plugins that read objects were given a cluster; the others never read.
+    // Plugins that look up objects were given a cluster; the others never use this.
     let lookup = || -> Arc<dyn Lookup> {
         match lookup {
             Some(lookup) => Arc::clone(lookup),
@@ -434,7 +434,7 @@ fn required<T: DeserializeOwned>(
     found.ok_or_else(|| ConfigError(String::from("no config specified")))
 }
 
-/// The backend is the one of upstream's configuration, or a list of rules.
+/// The backend is that of upstream's configuration, or a list of rules.
 fn image_policy(configuration: Configuration<'_>) -> Result<ImagePolicy, ConfigError> {
     let part = configuration.part("ImagePolicyWebhook")?;
     let text = part.ok_or_else(|| ConfigError(String::from("no config specified")))?;

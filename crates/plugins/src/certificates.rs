@@ -1,5 +1,5 @@
 //! `CertificateApproval`, `CertificateSigning`, `CertificateSubjectRestriction` and
-//! `ClusterTrustBundleAttest`: who may do what for which signer.
+//! `ClusterTrustBundleAttest`: permissions on signers.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/certificates, pkg/certauthorization
 
@@ -21,7 +21,7 @@ pub(crate) use der::subject_of_request;
 
 const GROUP: &str = "certificates.k8s.io";
 
-/// The signer whose certificates the API server itself trusts.
+/// The signer of client certificates that the API server trusts.
 const API_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 
 const MASTERS: &str = "system:masters";
@@ -52,7 +52,7 @@ pub struct CertificateApproval {
 }
 
 impl CertificateApproval {
-    /// The plugin.
+    /// Creates the plugin.
     #[must_use]
     pub fn new(authorizer: Arc<dyn Authorizer>) -> Self {
         Self { authorizer }
@@ -97,7 +97,7 @@ pub struct CertificateSigning {
 }
 
 impl CertificateSigning {
-    /// The plugin.
+    /// Creates the plugin.
     #[must_use]
     pub fn new(authorizer: Arc<dyn Authorizer>) -> Self {
         Self { authorizer }
@@ -140,7 +140,7 @@ impl Rules for CertificateSigning {
     }
 }
 
-/// Keeps certificates of the group that may do everything from being signed.
+/// Denies certificates for the group `system:masters`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CertificateSubjectRestriction;
 
@@ -187,14 +187,14 @@ pub struct ClusterTrustBundleAttest {
 }
 
 impl ClusterTrustBundleAttest {
-    /// The plugin, with the gate `ClusterTrustBundle`.
+    /// Creates the plugin, with the gate `ClusterTrustBundle`.
     #[must_use]
     pub fn new(authorizer: Arc<dyn Authorizer>, on: bool) -> Self {
         Self { authorizer, on }
     }
 }
 
-/// The object without what others than its author change.
+/// The object without fields that others than its author change.
 fn essence(bundle: &Value) -> Value {
     let mut bundle = bundle.clone();
     let metadata = bundle.get_mut("metadata").and_then(Value::as_object_mut);

@@ -1,4 +1,4 @@
-//! `ClusterResourceOverride`: how much a node is overbooked is for the cluster to say.
+//! `ClusterResourceOverride`: sets the overcommit ratios of the cluster.
 //!
 //! OpenShift's plugin. Memory limits are kept; everything else is derived from them. Defaults of LimitRanges are
 //! applied first, since everything is derived from limits.
@@ -23,14 +23,14 @@ const ENABLED: &str = "quota.openshift.io/cluster-resource-override-enabled";
 const MEBIBYTE: i64 = 1 << 20;
 const MEGABYTE: i64 = 1_000_000;
 
-/// Percentages; one that is zero leaves its value alone.
+/// Percentages; zero disables the override.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
-    /// The processor limit for each GiB of the memory limit, in percent of a processor.
+    /// The CPU limit per GiB of the memory limit, in percent of a core.
     #[serde(default, rename = "limitCPUToMemoryPercent")]
     pub limit_cpu_to_memory_percent: i64,
-    /// The processor request, in percent of the limit.
+    /// The CPU request, in percent of the limit.
     #[serde(default, rename = "cpuRequestToLimitPercent")]
     pub cpu_request_to_limit_percent: i64,
     /// The memory request, in percent of the limit.
@@ -38,7 +38,7 @@ pub struct Configuration {
     pub memory_request_to_limit_percent: i64,
 }
 
-/// Sets requests, and limits of processor time, by the limits of memory.
+/// Sets requests and CPU limits in proportion to limits.
 #[derive(Debug, Clone)]
 pub struct ClusterResourceOverride {
     config: Configuration,
@@ -47,11 +47,11 @@ pub struct ClusterResourceOverride {
 }
 
 impl ClusterResourceOverride {
-    /// The plugin with a configuration.
+    /// Creates the plugin.
     ///
     /// # Errors
     ///
-    /// There is nothing to override, or a percentage is invalid.
+    /// Fails if nothing is overridden, or a percentage is invalid.
     pub fn new(config: Configuration, lookup: impl Lookup) -> Result<Self, ConfigError> {
         let of_limits = [
             config.cpu_request_to_limit_percent,
@@ -130,7 +130,7 @@ fn limit(container: &Value, name: &str) -> Result<Option<Quantity>, Refusal> {
         .transpose()
 }
 
-/// Sets an amount in the form the API writes it in.
+/// Sets a quantity in canonical form.
 fn put(container: &mut Value, part: &str, name: &str, text: &str) -> Verdict {
     let canonical = amount(&Value::from(text))?.to_string();
     let amounts = map_mut(container, &["resources", part])?;

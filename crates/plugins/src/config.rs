@@ -5,16 +5,16 @@ use lockgate_go::quote::quote;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A configuration that cannot be used.
+/// An invalid configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub(crate) String);
 
-/// Reads the configuration of a plugin.
+/// Parses the configuration of a plugin.
 ///
 /// # Errors
 ///
-/// The text is not YAML, or not a `T`; the error says where.
+/// Fails if the text is not YAML, or not a `T`; the error contains the location.
 ///
 /// ```
 /// use lockgate_plugins::config;
@@ -37,7 +37,7 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
 /// The allowed fields of a configuration object; fields that are objects or lists of objects have their own.
 pub(crate) struct Known(pub(crate) &'static [(&'static str, Option<&'static Self>)]);
 
-/// Reads a configuration that has a version and a kind, and nothing that is not known.
+/// Parses a configuration with apiVersion and kind; unknown fields are errors.
 pub(crate) fn read_strict<T: DeserializeOwned>(
     text: &str,
     versions: &[&str],

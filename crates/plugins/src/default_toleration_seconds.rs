@@ -1,4 +1,4 @@
-//! `DefaultTolerationSeconds`: pods tolerate a node that is away for a while.
+//! `DefaultTolerationSeconds`: Pods tolerate temporarily unavailable nodes.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/defaulttolerationseconds/admission.go
 
@@ -11,7 +11,7 @@ use crate::rules::{About, PODS, Rules, Verdict};
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Adds tolerations for nodes that are not ready or not reachable, unless the pod has them.
+/// Adds tolerations for not-ready and unreachable nodes, unless the Pod has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultTolerationSeconds {
     /// The tolerationSeconds for nodes that are not ready.

@@ -1,7 +1,6 @@
-//! `EventRateLimit`: events are written only so fast.
+//! `EventRateLimit`: limits the rate of events.
 //!
-//! Buckets are kept by each process: with several replicas of a webhook each of them allows the whole
-//! rate.
+//! Buckets are kept per process: with several replicas of a webhook each of them allows the full rate.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/eventratelimit
 
@@ -26,7 +25,7 @@ const CACHE_SIZE: usize = 4096;
 /// The configuration file of upstream's plugin, `eventratelimit.admission.k8s.io/v1alpha1`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Configuration {
-    /// The limits, of which all must let an event through; one at least.
+    /// The limits, all of which apply; at least one.
     #[serde(default)]
     pub limits: Vec<Limit>,
 }
@@ -35,12 +34,12 @@ pub struct Configuration {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
-    /// The unit that has a bucket of its own.
+    /// The unit of counting, each with its own bucket.
     #[serde(rename = "type")]
     pub limit_type: LimitType,
-    /// Events per second.
+    /// The number of events per second.
     pub qps: i32,
-    /// Events at once.
+    /// The maximum burst.
     pub burst: i32,
     /// The maximum number of buckets; 4096 if zero. The least recently used buckets are evicted, and start full when
     /// they return.
@@ -48,10 +47,10 @@ pub struct Limit {
     pub cache_size: i32,
 }
 
-/// The unit that has a bucket of its own.
+/// The unit of counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum LimitType {
-    /// The server.
+    /// The entire server.
     Server,
     /// Every namespace.
     Namespace,
@@ -90,7 +89,7 @@ impl LimitType {
     }
 }
 
-/// Refuses events beyond their rate. Clones share the buckets.
+/// Denies events above their rate. Clones share the buckets.
 #[derive(Clone)]
 pub struct EventRateLimit {
     enforcers: Arc<[Enforcer]>,
@@ -102,7 +101,7 @@ struct Enforcer {
     buckets: Mutex<Lru<String, Bucket>>,
 }
 
-/// The tokens left in a bucket, at the time they were counted.
+/// The tokens in a bucket, and the time of the last update.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     tokens: f64,
@@ -110,7 +109,7 @@ struct Bucket {
 }
 
 impl EventRateLimit {
-    /// The plugin with its limits.
+    /// Creates the plugin.
     ///
     /// # Errors
     ///
@@ -119,7 +118,7 @@ impl EventRateLimit {
         Self::with_clock(config, Arc::new(SystemClock))
     }
 
-    /// The plugin with a clock of your own.
+    /// Creates the plugin with a custom clock.
     ///
     /// # Errors
     ///
@@ -157,12 +156,12 @@ impl EventRateLimit {
     }
 
     fn check(&self, request: &Request, event: &Value) -> Verdict {
-        // Nothing is written, so nothing is spared.
+        // Nothing is written, so nothing is charged.
         if request.dry_run {
             return Ok(());
         }
         let now = self.clock.now();
-        // Every limit counts the event, independent of the others.
+        // Every limit counts the event, independently of the others.
         let over = self.enforcers.iter().filter_map(|enforcer| {
             let kind = enforcer.limit.limit_type;
             let key = kind.key(request, event);
@@ -200,7 +199,7 @@ impl Enforcer {
         }
     }
 
-    /// Takes a token out of a bucket, if there is one.
+    /// Takes a token from a bucket, if available.
     fn take(&self, key: &str, now: Instant) -> bool {
         let full = f64::from(self.limit.burst);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +229,7 @@ impl Rules for EventRateLimit {
     }
 
     fn validates(&self) -> &'static [About] {
-        // An event that `events.k8s.io` brings is another kind, which upstream lets pass.
+        // Events of `events.k8s.io` are of another kind, which upstream does not limit.
         const { &[About::core(WRITE, &["events"])] }
     }
 

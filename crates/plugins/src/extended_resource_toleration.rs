@@ -1,4 +1,4 @@
-//! `ExtendedResourceToleration`: pods that ask for a device tolerate the nodes that are kept for it.
+//! `ExtendedResourceToleration`: Pods that request a device tolerate the taints of nodes reserved for it.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/extendedresourcetoleration/admission.go
 

@@ -1,4 +1,4 @@
-//! `DenyServiceExternalIPs` and `ExternalIPRanger`: who may claim an address from outside.
+//! `DenyServiceExternalIPs` and `ExternalIPRanger`: restrict external IPs of Services.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/network/denyserviceexternalips/admission.go. The second
 //! is OpenShift's `network.openshift.io/ExternalIPRanger`.
@@ -18,13 +18,13 @@ use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object, old_object};
 
 const SERVICES: About = About::core(WRITE, &["services"]);
 
-/// The external addresses of a service.
+/// The external IPs of a Service.
 fn addresses(service: &Value) -> impl Iterator<Item = &str> {
     let all = items(service, &["spec", "externalIPs"]).iter();
     all.map(|address| address.as_str().unwrap_or_default())
 }
 
-/// Refuses external addresses that a service did not have before.
+/// Denies new external IPs of a Service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DenyServiceExternalIPs;
 
@@ -56,8 +56,7 @@ impl Rules for DenyServiceExternalIPs {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
-    /// Networks, such as `10.0.0.0/8`. One with a `!` before it is taken out again. Without any
-    /// there are no external addresses.
+    /// Networks, such as `10.0.0.0/8`. A prefix `!` excludes a network. An empty list denies all external IPs.
     #[serde(default, rename = "externalIPNetworkCIDRs")]
     pub external_ip_network_cidrs: Vec<String>,
 }
@@ -94,7 +93,7 @@ impl Network {
     }
 }
 
-/// Refuses external addresses outside the networks that are meant for them.
+/// Denies external IPs outside of the allowed networks.
 #[derive(Debug, Clone)]
 pub struct ExternalIPRanger {
     networks: Arc<Networks>,
@@ -107,11 +106,11 @@ struct Networks {
 }
 
 impl ExternalIPRanger {
-    /// The plugin with its networks.
+    /// Creates the plugin.
     ///
     /// # Errors
     ///
-    /// One of them is none.
+    /// Fails if a network is invalid.
     pub fn new(config: &Configuration) -> Result<Self, ConfigError> {
         let mut networks = Networks {
             allowed: Vec::new(),

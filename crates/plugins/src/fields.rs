@@ -1,4 +1,4 @@
-//! Walking through untyped objects. A `null` is as good as nothing, as it is for the API server.
+//! Access to fields of untyped objects. A `null` is treated as absent, as in the API server.
 
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
@@ -7,7 +7,7 @@ use crate::rules::Refusal;
 
 pub(crate) use crate::rules::CONTAINER_LISTS;
 
-/// The lists of containers in a pod's spec whose resources count.
+/// The container lists of a Pod spec whose resources count.
 pub(crate) const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 
 /// The value at a path.
@@ -31,13 +31,13 @@ pub(crate) fn is_on(value: &Value, path: &[&str]) -> bool {
     at(value, path).and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// The elements of the list at a path.
+/// The items of the list at a path.
 pub(crate) fn items<'v>(value: &'v Value, path: &[&str]) -> &'v [Value] {
     let list = at(value, path).and_then(Value::as_array);
     list.map_or(&[], Vec::as_slice)
 }
 
-/// The members of the object at a path.
+/// The fields of the object at a path.
 pub(crate) fn members<'v>(
     value: &'v Value,
     path: &[&str],
@@ -48,7 +48,7 @@ pub(crate) fn members<'v>(
         .map(|(name, value)| (name.as_str(), value))
 }
 
-/// The text members of the object at a path.
+/// The string fields of the object at a path.
 pub(crate) fn texts<'v>(
     value: &'v Value,
     path: &[&str],
@@ -66,12 +66,12 @@ pub(crate) fn label<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     at(object, &["metadata", "labels", key])?.as_str()
 }
 
-/// Returns true if the pod is the mirror of a static pod.
+/// Returns true for the mirror Pod of a static Pod.
 pub(crate) fn is_mirror(pod: &Value) -> bool {
     annotation(pod, "kubernetes.io/config.mirror").is_some()
 }
 
-/// The object at a path, made when it is not there.
+/// The object at a path, created if missing.
 pub(crate) fn map_mut<'v>(
     value: &'v mut Value,
     path: &[&str],
@@ -82,7 +82,7 @@ pub(crate) fn map_mut<'v>(
         .ok_or_else(|| wrong(path, "an object"))
 }
 
-/// The list at a path, made when it is not there.
+/// The list at a path, created if missing.
 pub(crate) fn list_mut<'v>(
     value: &'v mut Value,
     path: &[&str],
@@ -91,7 +91,7 @@ pub(crate) fn list_mut<'v>(
     place.as_array_mut().ok_or_else(|| wrong(path, "a list"))
 }
 
-/// The elements of the list at a path, which is not made.
+/// The items of the list at a path, which is not created.
 pub(crate) fn items_mut<'v>(value: &'v mut Value, path: &[&str]) -> &'v mut [Value] {
     let mut place = Some(value);
     for name in path {

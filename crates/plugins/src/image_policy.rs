@@ -1,4 +1,4 @@
-//! `ImagePolicyWebhook`: a backend, or a list, decides which images may run.
+//! `ImagePolicyWebhook`: a backend, or a list, decides which images are allowed.
 //!
 //! The plugin sends the images of a Pod to a [`Backend`] and caches the decision. [`HttpsBackend`] sends
 //! `ImageReview`s to a server, as upstream's plugin does; [`ImageRules`] decides locally.
@@ -29,7 +29,7 @@ use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object};
 pub use backend::{Backend, BackendError, HttpsBackend};
 pub use rules::{ImageRules, RulesConfiguration};
 
-/// Comes before the keys of audit annotations.
+/// The prefix of audit annotation keys.
 const PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
 
 /// The maximum number of cached decisions.
@@ -43,7 +43,7 @@ const TRIES: u32 = 5;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
-    /// Its only member.
+    /// Its only field.
     #[serde(default)]
     pub image_policy: ImagePolicyConfiguration,
 }
@@ -64,7 +64,7 @@ pub struct ImagePolicyConfiguration {
     /// The initial retry backoff in milliseconds; 500 by default. It grows by a factor of 1.5.
     #[serde(default)]
     pub retry_backoff: i64,
-    /// Allows pods while the backend fails.
+    /// Allows Pods when the backend fails.
     #[serde(default)]
     pub default_allow: bool,
 }
@@ -75,7 +75,7 @@ pub struct ImageReviewSpec {
     /// The containers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ImageReviewContainer>,
-    /// The annotations of the pod that are meant for backends.
+    /// The annotations of the Pod for backends.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// The namespace of the pod.
@@ -95,13 +95,13 @@ pub struct ImageReviewContainer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageReviewStatus {
-    /// True if all images may run.
+    /// True if all images are allowed.
     #[serde(default)]
     pub allowed: bool,
     /// The reason if not allowed.
     #[serde(default)]
     pub reason: String,
-    /// For the audit log.
+    /// Annotations for the audit log.
     #[serde(default)]
     pub audit_annotations: BTreeMap<String, String>,
 }
@@ -141,11 +141,11 @@ impl Settings {
 }
 
 impl ImagePolicy {
-    /// The plugin with a backend.
+    /// Creates the plugin with a backend.
     ///
     /// # Errors
     ///
-    /// A time is out of bounds.
+    /// Fails if a duration is out of range.
     pub fn new(
         config: &ImagePolicyConfiguration,
         backend: impl Backend,
@@ -153,20 +153,20 @@ impl ImagePolicy {
         Self::with_clock(config, backend, Arc::new(SystemClock))
     }
 
-    /// Checks the times of a configuration.
+    /// Validates the durations of a configuration.
     ///
     /// # Errors
     ///
-    /// One is out of bounds.
+    /// Fails if a duration is out of range.
     pub fn check(config: &ImagePolicyConfiguration) -> Result<(), ConfigError> {
         Settings::read(config).map(|_| ())
     }
 
-    /// The plugin with a clock of your own.
+    /// Creates the plugin with a custom clock.
     ///
     /// # Errors
     ///
-    /// A time is out of bounds.
+    /// Fails if a duration is out of range.
     pub fn with_clock(
         config: &ImagePolicyConfiguration,
         backend: impl Backend,
@@ -206,7 +206,7 @@ impl ImagePolicy {
         Err(Refusal::forbidden(message))
     }
 
-    /// The answer of the backend, or the one it gave before.
+    /// The response of the backend, or the cached one.
     async fn answer(&self, spec: &ImageReviewSpec) -> Result<ImageReviewStatus, BackendError> {
         let key = lockgate_go::json::to_string(spec);
         if let Some(known) = self.known(&key) {
@@ -254,7 +254,7 @@ impl std::fmt::Debug for ImagePolicy {
     }
 }
 
-/// A time of the configuration.
+/// Parses a duration of the configuration.
 fn time(
     value: i64,
     unit: Duration,

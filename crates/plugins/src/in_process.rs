@@ -36,7 +36,7 @@ pub struct InProcess {
     host: Host,
 }
 
-/// Webhooks of one role, and their rules in the form they are matched in; both in the same order.
+/// Webhooks of one kind, and their compiled rules; both in the same order.
 #[derive(Clone)]
 struct Hooks {
     webhooks: Arc<[Webhook]>,
@@ -44,11 +44,11 @@ struct Hooks {
 }
 
 impl InProcess {
-    /// Any webhooks, under the name they are switched on and off by.
+    /// Creates a plugin from webhooks; the name enables and disables it.
     ///
     /// # Errors
     ///
-    /// One of them has match conditions: these are for the server to evaluate before it calls.
+    /// Fails if a webhook has match conditions, which only the engine's webhook dispatch evaluates.
     pub fn new(
         name: &'static str,
         webhooks: impl IntoIterator<Item = Webhook>,
@@ -84,7 +84,7 @@ impl InProcess {
         })
     }
 
-    /// Calls the webhooks of one role, each with the result of the previous ones.
+    /// Calls the webhooks of one kind, each with the result of the previous ones.
     async fn ask(&self, hooks: &Hooks, admission: &mut Admission) -> Decision {
         let mut matcher = Matcher::new(&self.host, admission.request());
         for (webhook, compiled) in hooks.webhooks.iter().zip(hooks.compiled.hooks()) {
@@ -115,7 +115,7 @@ impl InProcess {
         Decision::Allow
     }
 
-    /// Does what an answer says, and decides if that ends the request.
+    /// Applies a response, and decides if it ends the request.
     fn take(
         &self,
         webhook: &str,
@@ -145,7 +145,7 @@ impl InProcess {
         None
     }
 
-    /// The object with the changes of an answer, and with the defaults of what these added.
+    /// The object with the patch of a response, and the defaults of added fields.
     fn patched(&self, request: &Request, response: &Response) -> Result<Object, PatchError> {
         let Some(object) = &request.object else {
             return Err(PatchError::NoObject);
@@ -155,13 +155,13 @@ impl InProcess {
         let patched = patch.apply(object.value())?;
         let mut patched = self.host.kinds.decode(patched, &request.kind)?;
         self.host.kinds.complete(&mut patched, &request.kind);
-        // Plugins change objects in place: what was there unwritten is there still.
+        // Plugins change objects in place: unencoded fields are preserved.
         let unwritten = object.unwritten().cloned();
         Ok(Object::with_unwritten(patched, unwritten))
     }
 }
 
-/// The changes of an answer that cannot be made.
+/// A patch that cannot be applied.
 #[derive(Debug, thiserror::Error)]
 enum PatchError {
     #[error("the request has no object to change")]
@@ -182,9 +182,9 @@ impl Hooks {
         };
         let registered = webhooks.iter().map(|webhook| {
             let mut registered = webhook.registration().webhook.clone();
-            // Other versions would have to be converted; a compiled-in plugin sees one.
+            // Other versions would require conversion; in-process plugins receive one version.
             registered.match_policy = Some(String::from("Exact"));
-            // What the API fills in: a selector that is absent selects nothing.
+            // Defaulting as in the API: an absent selector would match nothing.
             registered.namespace_selector.get_or_insert_default();
             registered.object_selector.get_or_insert_default();
             registered
@@ -202,7 +202,7 @@ impl Hooks {
     }
 }
 
-/// A denial, in the words of a compiled-in plugin.
+/// A denial, in the format of an in-process plugin.
 fn status(request: &Request, denial: &Denial) -> Status {
     let said = denial.status();
     let mut status = if said.code == 403 && said.reason == "Forbidden" {
@@ -222,7 +222,7 @@ fn status(request: &Request, denial: &Denial) -> Status {
     status
 }
 
-/// The review of a request, around the texts of its objects.
+/// The review of a request, with its objects as encoded JSON.
 fn review(request: &Request, uid: &str) -> Bytes {
     let text = |object: &Option<Object>| match object {
         Some(object) => object.text().to_owned(),

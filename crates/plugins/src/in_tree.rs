@@ -1,4 +1,4 @@
-//! The plugins of kube-apiserver, made from their configuration.
+//! The plugins of kube-apiserver, created from their configuration.
 //!
 //! UPSTREAM: kubernetes pkg/kubeapiserver/options/plugins.go
 
@@ -38,24 +38,24 @@ pub struct Parts {
     pub host: Host,
     /// Access to stored objects.
     pub lookup: Arc<dyn Lookup>,
-    /// Writes in the name of the server.
+    /// Writes as the server itself.
     pub writes: Arc<dyn Writes>,
     /// The quota ledger, shared with the quota controller.
     pub quotas: Arc<Ledger>,
     /// Access to kinds.
     pub mapper: Arc<dyn Mapper>,
-    /// Features that plugins depend on.
+    /// Feature gates that plugins depend on.
     pub gates: Gates,
     /// The tolerationSeconds of Pods on unavailable nodes.
     pub tolerations: DefaultTolerationSeconds,
 }
 
-/// Features that plugins depend on; all of them are off in v1.36.
+/// Feature gates that plugins depend on; all of them are off in v1.36.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Gates {
     /// `ClusterTrustBundle`.
     pub cluster_trust_bundle: bool,
-    /// `GangScheduling`: nothing here schedules; the gate is known because others are used with it.
+    /// `GangScheduling`: not used here, as there is no scheduler; it is known because other gates require it.
     pub gang_scheduling: bool,
     /// `GenericWorkload`.
     pub generic_workload: bool,
@@ -65,7 +65,7 @@ pub struct Gates {
     pub workload_aware_preemption: bool,
 }
 
-/// A plugin that cannot be made, in upstream's words.
+/// An error creating a plugin, with upstream's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitError {
     plugin: &'static str,
@@ -77,7 +77,7 @@ impl InitError {
     pub(crate) fn new(plugin: &'static str, why: ConfigError) -> Self {
         Self {
             plugin,
-            // UPSTREAM: this one reads its configuration at once and judges it later.
+            // UPSTREAM: this plugin reads its configuration immediately and validates it later.
             late: why.0.starts_with("PodSecurity configuration error"),
             why,
         }
@@ -98,7 +98,7 @@ impl fmt::Display for InitError {
 
 impl std::error::Error for InitError {}
 
-/// The configuration of plugins: the file that `--admission-control-config-file` names, if it does.
+/// The configuration of plugins: the file given by `--admission-control-config-file`, if any.
 #[derive(Debug, Clone, Copy)]
 pub struct Configuration<'f>(pub Option<&'f Path>);
 
@@ -111,12 +111,11 @@ impl Configuration<'_> {
     }
 }
 
-/// Makes the plugins that are switched on. Webhooks and policies are not among them: they are the
-/// engine's own.
+/// Creates the enabled plugins, except webhooks and policies, which are part of the engine.
 ///
 /// # Errors
 ///
-/// The configuration of a plugin cannot be used.
+/// Fails if the configuration of a plugin is invalid.
 pub fn plugins(
     parts: &Parts,
     switches: &Switches,

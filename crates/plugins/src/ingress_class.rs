@@ -1,4 +1,4 @@
-//! `DefaultIngressClass`: ingresses that name no class get the default one.
+//! `DefaultIngressClass`: sets the default class on Ingresses without one.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/network/defaultingressclass/admission.go
 
@@ -14,17 +14,17 @@ use crate::rules::{About, CREATE, Refusal, Rules, Verdict};
 
 /// The annotation of the default class.
 const IS_DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
-/// The class of an ingress, in the days before it had a member of its own.
+/// The legacy annotation for the class of an Ingress.
 const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 
-/// Gives ingresses without a class the default one.
+/// Sets the default class on Ingresses without one.
 #[derive(Debug, Clone)]
 pub struct DefaultIngressClass {
     lookup: Arc<dyn Lookup>,
 }
 
 impl DefaultIngressClass {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),

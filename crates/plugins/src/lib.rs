@@ -24,16 +24,15 @@
 //! # }
 //! ```
 //!
-//! A plugin that bears the name of one in Kubernetes decides as that one does in v1.36, or in the last
-//! version that had it, and says it in the same words. `docs/plugins.md` has the list, the
-//! configuration of each, and where they differ.
+//! A plugin with the name of one in Kubernetes has its decisions and messages in v1.36, or in the last version that had
+//! it. `docs/plugins.md` has the list, the configuration of each, and the differences.
 
 #![warn(missing_docs)]
 
-// What a plugin is.
+// The rules of a plugin.
 pub mod rules;
 
-// What plugins need.
+// Helpers of plugins.
 mod access;
 mod amounts;
 pub mod config;

@@ -1,4 +1,4 @@
-//! `LimitPodHardAntiAffinityTopology`: a pod may keep others off its node, but not off a zone.
+//! `LimitPodHardAntiAffinityTopology`: required anti-affinity may only use the node topology.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/antiaffinity/admission.go
 
@@ -10,7 +10,7 @@ use crate::rules::{About, PODS, Refusal, Rules, Verdict, object};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// Refuses required anti-affinity over anything larger than a node.
+/// Denies required anti-affinity with a topology key other than the host name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LimitPodHardAntiAffinityTopology;
 

@@ -1,4 +1,4 @@
-//! `LimitRanger`: what pods and claims of a namespace may ask for, and what they get when they do not.
+//! `LimitRanger`: default and allowed resources of the Pods and claims in a namespace.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/limitranger/admission.go. Upstream iterates over limits in random map
 //! order; here resources and LimitRanges are sorted by name.
@@ -17,24 +17,24 @@ use crate::lookup::{LIMIT_RANGES, Lookup, sorted};
 use crate::rules::{About, NEW_PODS, Refusal, Rules, UPDATE, Verdict, WRITE, object, old_object};
 use crate::texts::aggregate;
 
-/// Describes the defaulted amounts.
+/// The annotation that describes the defaulted resources.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// The greatest amount whose thousandths still fit 64 bits.
+/// The maximum quantity whose milli value fits into 64 bits.
 // UPSTREAM: apimachinery pkg/api/resource/quantity.go (MaxMilliValue).
 const MAX_MILLI_VALUE: i64 = i64::MAX / 1000;
 
 const RESIZE: About = About::core(UPDATE, &["pods/resize"]);
 const CLAIMS: About = About::core(WRITE, &["persistentvolumeclaims"]);
 
-/// Fills in requests and limits, and refuses what is outside the limit ranges of a namespace.
+/// Sets default requests and limits, and denies objects that violate the LimitRanges of a namespace.
 #[derive(Debug, Clone)]
 pub struct LimitRanger {
     lookup: Arc<dyn Lookup>,
 }
 
 impl LimitRanger {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),
@@ -60,7 +60,7 @@ impl LimitRanger {
         })
     }
 
-    /// Fills in what the containers of a pod do not say.
+    /// Sets the defaults of a Pod's containers.
     pub(crate) async fn fill_in(&self, request: &Request, pod: &mut Value) -> Verdict {
         for range in self.ranges(request).await? {
             let mut told = Vec::new();
@@ -98,20 +98,20 @@ impl LimitRanger {
     }
 }
 
-/// The limits of a type in a limit range.
+/// The limits of a type in a LimitRange.
 fn limits<'r>(range: &'r Value, limit_type: &'r str) -> impl Iterator<Item = &'r Value> {
     let all = items(range, &["spec", "limits"]).iter();
     all.filter(move |limit| text(limit, "type") == limit_type)
 }
 
-/// Defaults the missing amounts of a container, and returns their names.
+/// Sets the defaults of missing resources of a container, and returns their names.
 fn set_missing<'r>(
     container: &mut Value,
     part: &str,
     range: &'r Value,
     default: &str,
 ) -> Result<Vec<&'r str>, Refusal> {
-    // Of two limits that name a resource the later one counts.
+    // If several limits contain a resource, the last one applies.
     let defaults: std::collections::BTreeMap<&str, &Value> = limits(range, "Container")
         .flat_map(|limit| members(limit, &[default]))
         .collect();
@@ -231,7 +231,7 @@ impl<'a> Asked<'a> {
         Some(format!("{what}, but request is {request}"))
     }
 
-    /// The same where limits are nothing one can ask for.
+    /// The same for resources without limits.
     fn request_above(&self, name: &str, most: &Quantity) -> Option<String> {
         let what = format!("maximum {name} usage per {} is {most}", self.limit_type);
         let Some(request) = self.requests.get(name) else {
@@ -267,8 +267,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Amounts in the same unit: thousandths, unless one of them is too large for that. What is not
-/// there is zero.
+/// Quantities in the same unit: milli, unless one of them is too large. Absent ones are zero.
 struct Values {
     request: i64,
     limit: i64,

@@ -1,4 +1,4 @@
-//! Other objects that a decision depends on.
+//! Lookups of other objects that a decision depends on.
 
 #[cfg(feature = "kube")]
 mod live;
@@ -18,14 +18,14 @@ use crate::rules::Refusal;
 #[cfg(feature = "kube")]
 pub use live::LiveLookup;
 
-/// A resource to look things up in.
+/// A resource for lookups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
     /// The group; empty for the core group.
     pub group: &'static str,
     /// The version.
     pub version: &'static str,
-    /// The name in the plural.
+    /// The plural name.
     pub plural: &'static str,
     /// The kind.
     pub kind: &'static str,
@@ -56,14 +56,14 @@ pub const PODS: Resource = Resource::new("", "v1", "pods", "Pod");
 /// Nodes.
 pub const NODES: Resource = Resource::new("", "v1", "nodes", "Node");
 
-/// Claims of volumes.
+/// PersistentVolumeClaims.
 pub const CLAIMS: Resource =
     Resource::new("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
 
-/// Volumes.
+/// PersistentVolumes.
 pub const VOLUMES: Resource = Resource::new("", "v1", "persistentvolumes", "PersistentVolume");
 
-/// Drivers of storage.
+/// CSIDrivers.
 pub const CSI_DRIVERS: Resource = Resource::new("storage.k8s.io", "v1", "csidrivers", "CSIDriver");
 
 /// Limit ranges.
@@ -99,7 +99,7 @@ pub const INGRESS_CLASSES: Resource =
 pub const DEVICE_CLASSES: Resource =
     Resource::new("resource.k8s.io", "v1", "deviceclasses", "DeviceClass");
 
-/// Claims of devices.
+/// ResourceClaims.
 pub const RESOURCE_CLAIMS: Resource =
     Resource::new("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim");
 
@@ -131,7 +131,7 @@ pub type Found<'f, T> = BoxFuture<'f, Result<T, LookupError>>;
 
 /// Access to other objects: a cache, or an API server.
 pub trait Lookup: Send + Sync + 'static {
-    /// An object, if there is one. The namespace of cluster-scoped resources is empty.
+    /// An object, if it exists. The namespace of cluster-scoped resources is empty.
     fn get<'f>(
         &'f self,
         resource: Resource,
@@ -139,7 +139,7 @@ pub trait Lookup: Send + Sync + 'static {
         name: &'f str,
     ) -> Found<'f, Option<Arc<Value>>>;
 
-    /// All objects of a namespace, or of the cluster when the namespace is empty.
+    /// All objects of a namespace; an empty namespace means all.
     fn list<'f>(&'f self, resource: Resource, namespace: &'f str) -> Found<'f, Vec<Arc<Value>>>;
 }
 
@@ -164,13 +164,13 @@ impl fmt::Debug for dyn Lookup {
     }
 }
 
-/// A namespace. One that is not there is what the API server says it is: 404.
+/// A namespace. A missing one is a 404, as in the API server.
 pub(crate) async fn namespace(lookup: &dyn Lookup, name: &str) -> Result<Arc<Value>, Refusal> {
     let found = lookup.get(NAMESPACES, "", name).await?;
     found.ok_or_else(|| Refusal::Status(Box::new(namespace_not_found(name))))
 }
 
-/// All objects of a namespace, sorted by name, so that every replica comes to the same result.
+/// All objects of a namespace, sorted by name, so that every replica has the same result.
 pub(crate) async fn sorted(
     lookup: &dyn Lookup,
     resource: Resource,
@@ -187,7 +187,7 @@ pub(crate) fn name_of(object: &Value) -> &str {
 
 /// The name of the newest object; of equally old objects, the first by name.
 pub(crate) fn newest(objects: &[Arc<Value>]) -> Option<&str> {
-    // The API writes times so that they sort as texts do.
+    // RFC 3339 timestamps sort lexically.
     let age = |object: &Value| text_at(object, &["metadata", "creationTimestamp"]).to_owned();
     let newest = objects.iter().max_by(|one, other| {
         let by_name = name_of(other).cmp(name_of(one));
@@ -196,7 +196,7 @@ pub(crate) fn newest(objects: &[Arc<Value>]) -> Option<&str> {
     newest.map(|object| name_of(object))
 }
 
-/// Writes that plugins make of their own, in the name of the API server.
+/// Writes of plugins on their own, as the API server.
 pub trait Writes: Send + Sync + 'static {
     /// Creates an object.
     fn create<'f>(
@@ -206,8 +206,7 @@ pub trait Writes: Send + Sync + 'static {
         object: Value,
     ) -> BoxFuture<'f, Result<(), Box<Status>>>;
 
-    /// Replaces the status of an object, if it is still of the version it was read in. Returns the
-    /// object as it is then.
+    /// Replaces the status of an object, if its resourceVersion has not changed. Returns the updated object.
     fn update_status<'f>(
         &'f self,
         resource: Resource,
@@ -237,7 +236,7 @@ type Place = (Resource, String, String);
 pub struct Memory(Arc<RwLock<BTreeMap<Place, Arc<Value>>>>);
 
 impl Memory {
-    /// No objects.
+    /// Creates an empty lookup.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -250,7 +249,7 @@ impl Memory {
         objects.insert(place, Arc::new(object));
     }
 
-    /// Takes an object away.
+    /// Removes an object.
     pub fn remove(&self, resource: Resource, namespace: &str, name: &str) {
         let mut objects = self.0.write().unwrap_or_else(PoisonError::into_inner);
         objects.remove(&(resource, namespace.to_owned(), name.to_owned()));

@@ -4,11 +4,11 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// At most `limit` entries.
+/// An LRU map with at most `limit` entries.
 #[derive(Debug)]
 pub(crate) struct Lru<K, V> {
     limit: usize,
-    /// Counts uses: the order in which entries are forgotten.
+    /// The usage counter, which determines the eviction order.
     uses: u64,
     entries: HashMap<K, (u64, V)>,
     by_use: BTreeMap<u64, K>,
@@ -24,7 +24,7 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
         }
     }
 
-    /// An entry, which counts as used.
+    /// Returns an entry, and marks it as used.
     pub(crate) fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,

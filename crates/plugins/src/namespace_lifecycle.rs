@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::rules::{About, Refusal, Rules, Verdict};
 
-/// Namespaces that are not deleted.
+/// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 /// The time after a namespace deletion for which the namespace is read from storage.
 const DISTRUST: Duration = Duration::from_secs(30);
@@ -24,17 +24,17 @@ const MAX_DISTRUSTED: usize = 100;
 /// The time for a cache to observe a newly created namespace.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
-/// Keeps namespaces and what is in them consistent.
+/// Denies writes that are inconsistent with the state of their namespace.
 #[derive(Debug)]
 pub struct NamespaceLifecycle {
     host: Host,
     immortal: BTreeSet<String>,
-    /// Namespaces the cache may be behind on, and until when.
+    /// Namespaces on which the cache may be stale, with the time until when.
     distrusted: Mutex<Vec<(String, Instant)>>,
 }
 
 impl NamespaceLifecycle {
-    /// Protects the namespaces that every cluster has.
+    /// Protects the system namespaces from deletion.
     #[must_use]
     pub fn new(host: Host) -> Self {
         Self::protecting(host, IMMORTAL)
@@ -75,7 +75,7 @@ impl NamespaceLifecycle {
         match self.look_up(request).await {
             Err(NamespaceError::NotFound(status)) => Err(Refusal::Status(status)),
             Err(NamespaceError::Failed(why)) => Err(Refusal::Fault(why)),
-            // What is new in this version of the trait is no namespace.
+            // Unknown variants of the error are not missing namespaces.
             Err(_) => Err(Refusal::Fault(String::from("the namespace cannot be told"))),
             Ok(namespace) if namespace.terminating && request.operation == Operation::Create => {
                 Err(terminating(request))
@@ -93,7 +93,7 @@ impl NamespaceLifecycle {
             cached = namespaces.cached(name);
         }
         match cached {
-            // The cache may not have heard of the deletion yet.
+            // The cache may not have observed the deletion yet.
             Some(namespace) if namespace.terminating || !self.is_distrusted(name) => Ok(namespace),
             _ => namespaces.fetch(name).await,
         }
@@ -147,7 +147,7 @@ fn terminating(request: &Request) -> Refusal {
     Refusal::Forbidden(why, vec![cause])
 }
 
-/// Everything but connections.
+/// All operations except CONNECT.
 const OPERATIONS: &[Operation] = &[Operation::Create, Operation::Update, Operation::Delete];
 
 impl Rules for NamespaceLifecycle {

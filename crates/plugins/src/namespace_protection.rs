@@ -1,6 +1,6 @@
-//! `NamespaceProtection`: some namespaces stay.
+//! `NamespaceProtection`: protects namespaces from deletion.
 //!
-//! This is the part of upstream's `NamespaceLifecycle` that needs no knowledge of the server.
+//! This is the part of upstream's `NamespaceLifecycle` that needs no server state.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/namespace/lifecycle/admission.go
 
@@ -31,14 +31,14 @@ impl Default for Configuration {
     }
 }
 
-/// Refuses to delete namespaces that everything depends on.
+/// Denies the deletion of essential namespaces.
 #[derive(Debug, Clone, Default)]
 pub struct NamespaceProtection {
     config: Arc<Configuration>,
 }
 
 impl NamespaceProtection {
-    /// The plugin with a configuration.
+    /// Creates the plugin.
     #[must_use]
     pub fn new(config: Configuration) -> Self {
         Self {

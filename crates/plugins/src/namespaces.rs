@@ -19,14 +19,14 @@ fn is_in_namespace(request: &Request) -> bool {
     !request.namespace.is_empty() && !is_namespace
 }
 
-/// Refuses writes to namespaces that are not there.
+/// Denies writes to missing namespaces.
 #[derive(Debug, Clone)]
 pub struct NamespaceExists {
     lookup: Arc<dyn Lookup>,
 }
 
 impl NamespaceExists {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),
@@ -60,7 +60,7 @@ impl Rules for NamespaceExists {
     }
 }
 
-/// Makes the namespaces that objects are created in.
+/// Creates the missing namespaces of new objects.
 #[derive(Debug, Clone)]
 pub struct NamespaceAutoProvision {
     lookup: Arc<dyn Lookup>,
@@ -68,7 +68,7 @@ pub struct NamespaceAutoProvision {
 }
 
 impl NamespaceAutoProvision {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup, writes: Arc<dyn Writes>) -> Self {
         Self {
             lookup: Arc::new(lookup),

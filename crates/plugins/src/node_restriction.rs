@@ -1,4 +1,4 @@
-//! `NodeRestriction`: a kubelet writes its own node and what runs on it, and nothing else.
+//! `NodeRestriction`: restricts kubelets to their own Node and the objects of its Pods.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/noderestriction/admission.go
 
@@ -21,13 +21,13 @@ use crate::service_account::refers_to_secrets;
 
 const CHANGES: &[Operation] = &[Operation::Create, Operation::Update, Operation::Delete];
 
-/// Signers of certificates that kubelets use.
+/// The signers of kubelet certificates.
 const KUBELET_SIGNERS: [&str; 2] = [
     "kubernetes.io/kubelet-serving",
     "kubernetes.io/kube-apiserver-client-kubelet",
 ];
 
-/// Labels that kubelets have always set on their node.
+/// The labels that kubelets set on their Node.
 ///
 /// UPSTREAM: kubelet pkg/apis/well_known_labels.go
 const KUBELET_LABELS: [&str; 13] = [
@@ -46,19 +46,19 @@ const KUBELET_LABELS: [&str; 13] = [
     "kubernetes.io/os-distribution",
 ];
 
-/// Prefixes of labels that kubelets may set.
+/// The label prefixes that kubelets may set.
 const KUBELET_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 const RESTRICTED_DOMAIN: &str = "node-restriction.kubernetes.io";
 
-/// Keeps nodes to themselves.
+/// Restricts the writes of kubelets.
 #[derive(Debug, Clone)]
 pub struct NodeRestriction {
     lookup: Arc<dyn Lookup>,
     authorizer: Arc<dyn Authorizer>,
 }
 
-/// The node that a user is; empty when it does not say which.
+/// The node of a user; empty if the username does not contain it.
 fn node_of(request: &Request) -> Option<&str> {
     let groups = request.user.groups.as_deref().unwrap_or_default();
     let name = request.user.username.strip_prefix("system:node:");
@@ -69,7 +69,7 @@ fn no(text: impl Into<String>) -> Verdict {
     Err(Refusal::forbidden(text))
 }
 
-/// As upstream's caches say it, which name the kind.
+/// The not-found error of upstream's caches, which contains the kind.
 fn not_found(kind: &str, name: &str) -> Refusal {
     let message = format!("{kind} {} not found", quote(name));
     let mut refusal = Refusal::status(404, "NotFound", message);
@@ -85,7 +85,7 @@ fn not_found(kind: &str, name: &str) -> Refusal {
 }
 
 impl NodeRestriction {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup, authorizer: Arc<dyn Authorizer>) -> Self {
         Self {
             lookup: Arc::new(lookup),
@@ -348,7 +348,7 @@ impl NodeRestriction {
     }
 }
 
-/// The first resource that a pod refers to.
+/// The first type of resource that a Pod refers to.
 ///
 /// UPSTREAM: kubernetes pkg/api/pod/util.go (HasAPIObjectReference)
 fn referenced(pod: &Value) -> Option<&'static str> {
@@ -531,7 +531,7 @@ fn own_node(node: &str, request: &Request, new: &Value) -> Verdict {
     Ok(())
 }
 
-/// Labels that changed and are not a kubelet's to change, sorted.
+/// Changed labels that a kubelet may not set, sorted.
 fn forbidden_labels(old: &Value, new: &Value) -> Vec<String> {
     let path = ["metadata", "labels"];
     let value = |of: &'_ Value, key: &str| crate::fields::label(of, key).map(str::to_owned);

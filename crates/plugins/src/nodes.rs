@@ -1,4 +1,4 @@
-//! `TaintNodesByCondition` and `PodTopologyLabels`: what nodes are born with, and what pods learn of theirs.
+//! `TaintNodesByCondition` and `PodTopologyLabels`: initial taints of Nodes, and topology labels of Pods.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/{nodetaint,podtopologylabels}/admission.go
 
@@ -14,7 +14,7 @@ use crate::rules::{About, CREATE, Rules, Verdict};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// New nodes take no pods before they are ready.
+/// Taints new Nodes as not ready.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TaintNodesByCondition;
 
@@ -43,7 +43,7 @@ impl Rules for TaintNodesByCondition {
     }
 }
 
-/// Labels of a node that its pods bear.
+/// Labels of a Node that are copied to its Pods.
 const TOPOLOGY: [&str; 2] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -56,7 +56,7 @@ pub struct PodTopologyLabels {
 }
 
 impl PodTopologyLabels {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),

@@ -15,10 +15,10 @@ use crate::access::{Thing, ask};
 use crate::fields::{is_on, items, text};
 use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object, old_object};
 
-/// A resource as its kind leads to it.
+/// The resource of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// The name in the plural.
+    /// The plural name.
     pub plural: String,
     /// True if the resource is namespaced.
     pub namespaced: bool,
@@ -26,7 +26,7 @@ pub struct Mapping {
 
 /// Resolves a kind to its resource.
 pub trait Mapper: Send + Sync + 'static {
-    /// The resource, if there is one.
+    /// The resource, if the kind is known.
     fn resource_of(&self, group: &str, version: &str, kind: &str) -> Option<Mapping>;
 }
 
@@ -51,7 +51,7 @@ fn blocks(owner: &Value) -> bool {
     is_on(owner, &["blockOwnerDeletion"])
 }
 
-/// The owners whose deletion is blocked anew.
+/// The owners whose deletion is newly blocked.
 fn newly_blocked<'v>(new: &'v Value, old: &Value) -> Vec<&'v Value> {
     let was_blocked = |owner: &Value| {
         let mut known = owners(old).iter();
@@ -62,14 +62,14 @@ fn newly_blocked<'v>(new: &'v Value, old: &Value) -> Vec<&'v Value> {
         .collect()
 }
 
-/// The reason and error of an authorizer's decision, as Go prints them.
+/// The reason and error of an authorizer's decision, in Go's format.
 fn told(decision: &Decision) -> String {
     let error = decision.error.as_deref().unwrap_or("<nil>");
     format!("{}, {error}", decision.reason)
 }
 
 impl OwnerReferencesPermissionEnforcement {
-    /// The plugin.
+    /// Creates the plugin.
     #[must_use]
     pub fn new(authorizer: Arc<dyn Authorizer>, mapper: Arc<dyn Mapper>) -> Self {
         Self { authorizer, mapper }
@@ -151,7 +151,7 @@ impl Rules for OwnerReferencesPermissionEnforcement {
         if is_pod_status || owners(old) == owners(new) {
             return Ok(());
         }
-        // Who creates a thing will be able to delete it.
+        // Creating an object with owner references requires no permission to delete it.
         if request.operation != Operation::Create {
             self.check_delete(request)?;
         }

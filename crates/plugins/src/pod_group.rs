@@ -1,5 +1,5 @@
-//! `PodGroupProtection`, `PodGroupWorkloadExists` and `JobValidation`: groups of pods that are scheduled
-//! together. They do nothing unless the gate `GenericWorkload` is on.
+//! `PodGroupProtection`, `PodGroupWorkloadExists` and `JobValidation`: Pods that are scheduled together. They do
+//! nothing unless the gate `GenericWorkload` is on.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/{scheduling/podgroupprotection,podgroup,job}
 
@@ -22,7 +22,7 @@ const NEW_GROUPS: About = About {
     resources: &["podgroups"],
 };
 
-/// Keeps groups as long as there are pods in them.
+/// Protects PodGroups from deletion while they have Pods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PodGroupProtection {
     /// The gate `GenericWorkload`.
@@ -53,7 +53,7 @@ impl Rules for PodGroupProtection {
     }
 }
 
-/// Refuses groups of workloads that are not there.
+/// Denies PodGroups of missing Workloads.
 #[derive(Debug, Clone)]
 pub struct PodGroupWorkloadExists {
     lookup: Arc<dyn Lookup>,
@@ -61,7 +61,7 @@ pub struct PodGroupWorkloadExists {
 }
 
 impl PodGroupWorkloadExists {
-    /// The plugin, with the gate `GenericWorkload`.
+    /// Creates the plugin, with the gate `GenericWorkload`.
     pub fn new(lookup: impl Lookup, on: bool) -> Self {
         Self {
             lookup: Arc::new(lookup),
@@ -114,7 +114,7 @@ impl Rules for PodGroupWorkloadExists {
     }
 }
 
-/// Keeps the parallelism of jobs whose pods are scheduled as a gang.
+/// Denies changes of the parallelism of gang-scheduled Jobs.
 #[derive(Debug, Clone)]
 pub struct JobValidation {
     lookup: Arc<dyn Lookup>,
@@ -122,7 +122,7 @@ pub struct JobValidation {
 }
 
 impl JobValidation {
-    /// The plugin, with the gates `GenericWorkload` and `WorkloadWithJob`.
+    /// Creates the plugin, with the gates `GenericWorkload` and `WorkloadWithJob`.
     pub fn new(lookup: impl Lookup, on: bool) -> Self {
         Self {
             lookup: Arc::new(lookup),

@@ -1,4 +1,4 @@
-//! `PodNodeSelector`: which nodes the pods of a namespace may run on.
+//! `PodNodeSelector`: node selectors of namespaces.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/podnodeselector/admission.go
 
@@ -19,15 +19,15 @@ use crate::rules::{About, CREATE, NEW_PODS, Refusal, Rules, Verdict, object};
 /// The annotation of a namespace.
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
-/// The member of the configuration that is no namespace.
+/// The configuration key of the default, which is not a namespace.
 const CLUSTER_DEFAULT: &str = "clusterDefaultNodeSelector";
 
 /// The configuration file of upstream's plugin.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
-    /// `clusterDefaultNodeSelector` is for namespaces without an annotation; every other member
-    /// names a namespace and the labels its pods may select by.
+    /// `clusterDefaultNodeSelector` applies to namespaces without an annotation; every other key is a namespace, with
+    /// the labels its Pods may select by.
     #[serde(default)]
     pub pod_node_selector_plugin_config: BTreeMap<String, String>,
 }
@@ -35,7 +35,7 @@ pub struct Configuration {
 /// Labels by their keys.
 type Labels = BTreeMap<String, String>;
 
-/// Adds the node selector of the namespace to its pods, and refuses pods that contradict it.
+/// Adds the node selector of the namespace to its Pods, and denies Pods with a conflicting one.
 #[derive(Debug, Clone)]
 pub struct PodNodeSelector {
     config: Arc<Configuration>,
@@ -43,7 +43,7 @@ pub struct PodNodeSelector {
 }
 
 impl PodNodeSelector {
-    /// The plugin with a configuration.
+    /// Creates the plugin.
     pub fn new(config: Configuration, lookup: impl Lookup) -> Self {
         Self {
             config: Arc::new(config),
@@ -51,7 +51,7 @@ impl PodNodeSelector {
         }
     }
 
-    /// The selector of a namespace, unless a pod contradicts it.
+    /// The merged selector of a namespace and a Pod, or the conflict.
     async fn wanted(&self, request: &Request, pod: &Value) -> Result<Labels, Refusal> {
         let namespace = namespace(&*self.lookup, &request.namespace).await?;
         let wanted = match annotation(&namespace, ANNOTATION) {
@@ -68,7 +68,7 @@ impl PodNodeSelector {
         Ok(wanted)
     }
 
-    /// Refuses a pod that selects by labels which are not for its namespace.
+    /// Denies Pods with a node selector that is not allowed in their namespace.
     fn check(&self, request: &Request, pod: &Value) -> Verdict {
         let allowed = self.configured(&request.namespace)?;
         let mut selected = texts(pod, &["spec", "nodeSelector"]);
@@ -90,7 +90,7 @@ impl PodNodeSelector {
     }
 }
 
-/// A refusal by the name the pod itself bears, which is none while the server is to make one up.
+/// A denial with the Pod's own name, which is empty before it is generated.
 fn forbidden(request: &Request, pod: &Value, message: &str) -> Refusal {
     if !name_of(pod).is_empty() {
         return Refusal::forbidden(message);
@@ -99,7 +99,7 @@ fn forbidden(request: &Request, pod: &Value, message: &str) -> Refusal {
     Refusal::Status(Box::new(status))
 }
 
-/// Reads `key=value,key=value`.
+/// Parses `key=value,key=value`.
 // UPSTREAM: apimachinery pkg/labels/labels.go (ConvertSelectorToLabelsMap).
 fn read(text: &str) -> Result<Labels, Refusal> {
     if text.is_empty() {

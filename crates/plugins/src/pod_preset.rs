@@ -1,7 +1,7 @@
-//! `PodPreset`: things that pods of a namespace get, chosen by their labels.
+//! `PodPreset`: injects data into the Pods that a preset selects.
 //!
-//! The kind was removed from Kubernetes in 1.20; presets are objects of a custom resource with its
-//! name. A preset that contradicts the pod, or another preset, makes all of them void for that pod.
+//! The kind was removed from Kubernetes in 1.20; here presets are custom resources with the same kind. A preset that
+//! conflicts with the Pod, or with another preset, disables all of them for that Pod.
 
 use std::sync::Arc;
 
@@ -18,21 +18,21 @@ use crate::selector::{Labels, selects};
 
 const PREFIX: &str = "podpreset.admission.kubernetes.io";
 
-/// Adds variables, mounts and volumes to pods.
+/// Adds environment variables, mounts and volumes to Pods.
 #[derive(Debug, Clone)]
 pub struct PodPreset {
     lookup: Arc<dyn Lookup>,
 }
 
 impl PodPreset {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),
         }
     }
 
-    /// The presets for a pod.
+    /// The presets that match a Pod.
     async fn presets(&self, request: &Request, pod: &Value) -> Result<Vec<Arc<Value>>, Refusal> {
         let mut presets = sorted(&*self.lookup, POD_PRESETS, &request.namespace).await?;
         let mut problem = None;
@@ -57,7 +57,7 @@ impl PodPreset {
     }
 }
 
-/// Two things of the same name that differ.
+/// Two different items with the same name.
 struct Conflict(String);
 
 /// The identity of list elements.
@@ -76,7 +76,7 @@ const LISTS: [(&str, Identity); 3] = [
     ("volumeMounts", Identity::Members(&["name", "mountPath"])),
 ];
 
-/// Adds what a list lacks.
+/// Adds the missing items to a list.
 fn merge(
     list: &mut Vec<Value>,
     more: &[Value],
@@ -102,7 +102,7 @@ fn merge(
     Ok(())
 }
 
-/// The pod with everything the presets add.
+/// The Pod with all presets applied.
 fn apply(pod: &Value, presets: &[Arc<Value>]) -> Result<Result<Value, Conflict>, Refusal> {
     let mut pod = pod.clone();
     for preset in presets {

@@ -1,5 +1,4 @@
-//! `PodResizeValidator` and `NodeDeclaredFeatureValidator`: what the node of a pod must be able to do
-//! before the pod is given more, or less.
+//! `PodResizeValidator` and `NodeDeclaredFeatureValidator`: check that a Pod's node supports an update.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/{podresize,nodedeclaredfeatures}/admission.go
 
@@ -31,14 +30,14 @@ fn because(reason: &str) -> Vec<StatusCause> {
     }]
 }
 
-/// Refuses resizing where the node cannot do it, or has not enough.
+/// Denies resizing if the node does not support it, or has insufficient resources.
 #[derive(Debug, Clone)]
 pub struct PodResizeValidator {
     lookup: Arc<dyn Lookup>,
 }
 
 impl PodResizeValidator {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),
@@ -46,11 +45,11 @@ impl PodResizeValidator {
     }
 }
 
-/// The resources that a pod requests beyond the allocatable ones of its node.
+/// The resources for which a Pod's requests exceed the node's allocatable ones.
 fn shortages(pod: &Value, node: &Value) -> Result<Vec<String>, Refusal> {
     let requested = of_pod(pod, "requests")?;
     let allocatable = amounts(node, &["status", "allocatable"])?;
-    // CPU is in thousandths, memory in bytes.
+    // CPU in millicores, memory in bytes.
     let mut short = Vec::new();
     for (name, places) in [("cpu", 3), ("memory", 0)] {
         let requested = requested
@@ -107,14 +106,14 @@ impl Rules for PodResizeValidator {
     }
 }
 
-/// Refuses updates that need more of a node than it says it can do.
+/// Denies updates that need features that the node does not declare.
 #[derive(Debug, Clone)]
 pub struct NodeDeclaredFeatureValidator {
     lookup: Arc<dyn Lookup>,
 }
 
 impl NodeDeclaredFeatureValidator {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),
@@ -122,7 +121,7 @@ impl NodeDeclaredFeatureValidator {
     }
 }
 
-/// The features that an update needs, sorted.
+/// The features required by an update, sorted.
 fn needed(old: &Value, new: &Value) -> Vec<&'static str> {
     let mut features = Vec::new();
     let resources = ["spec", "resources"];

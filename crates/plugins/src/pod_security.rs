@@ -1,4 +1,4 @@
-//! `PodSecurity`: how much pods may do is for their namespace to say.
+//! `PodSecurity`: enforces the Pod Security Standards of a namespace.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/security/podsecurity, pod-security-admission admission/
 
@@ -32,7 +32,7 @@ const PREFIX: &str = "pod-security.kubernetes.io/";
 const MAX_PODS: usize = 3000;
 const MAX_TIME: Duration = Duration::from_secs(1);
 
-/// Subresources that say nothing about what a pod may do.
+/// Subresources that are irrelevant to Pod security.
 const IGNORED: [&str; 8] = [
     "exec",
     "attach",
@@ -59,22 +59,22 @@ pub struct Configuration {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Defaults {
-    /// Whose violation is refused.
+    /// The level whose violations are denied.
     #[serde(default)]
     pub enforce: String,
-    /// Of this version.
+    /// Its version.
     #[serde(default)]
     pub enforce_version: String,
     /// The level whose violations are audited.
     #[serde(default)]
     pub audit: String,
-    /// Of this version.
+    /// Its version.
     #[serde(default)]
     pub audit_version: String,
     /// The level whose violations cause warnings.
     #[serde(default)]
     pub warn: String,
-    /// Of this version.
+    /// Its version.
     #[serde(default)]
     pub warn_version: String,
 }
@@ -89,17 +89,17 @@ pub struct Exemptions {
     /// Namespaces.
     #[serde(default)]
     pub namespaces: Vec<String>,
-    /// Runtime classes of pods.
+    /// Runtime classes of Pods.
     #[serde(default)]
     pub runtime_classes: Vec<String>,
 }
 
 impl Configuration {
-    /// Reads a configuration of any version.
+    /// Parses a configuration of any version.
     ///
     /// # Errors
     ///
-    /// It is none, or has members that are not known.
+    /// Fails if it is invalid, or has unknown fields.
     pub fn read(text: &str) -> Result<Self, ConfigError> {
         const DEFAULTS: Known = Known(&[
             ("enforce", None),
@@ -130,7 +130,7 @@ impl Configuration {
     }
 }
 
-/// Refuses pods that may do more than their namespace allows.
+/// Denies Pods that violate the enforced level of their namespace.
 #[derive(Debug, Clone)]
 pub struct PodSecurity {
     lookup: Arc<dyn Lookup>,
@@ -139,11 +139,11 @@ pub struct PodSecurity {
 }
 
 impl PodSecurity {
-    /// The plugin with its configuration.
+    /// Creates the plugin.
     ///
     /// # Errors
     ///
-    /// A level or a version is none.
+    /// Fails if a level or version is invalid.
     pub fn new(config: Configuration, lookup: impl Lookup) -> Result<Self, ConfigError> {
         Ok(Self {
             lookup: Arc::new(lookup),
@@ -344,7 +344,7 @@ impl PodSecurity {
         deadline: Option<Instant>,
     ) -> Vec<String> {
         let started = Instant::now();
-        // Not more than half of the time that is left.
+        // At most half of the remaining time.
         let half = deadline.map(|deadline| deadline.saturating_duration_since(started) / 2);
         let time = half.map_or(MAX_TIME, |half| half.min(MAX_TIME));
         let Ok(mut pods) = self.lookup.list(PODS, namespace).await else {
@@ -354,7 +354,7 @@ impl PodSecurity {
         };
         pods.retain(|pod| !self.is_exempt_class(pod));
         first_of_each_controller(&mut pods);
-        // How many pods a warning is about, and the first of them by name.
+        // The number of Pods per warning, and the first of them by name.
         let mut counts: BTreeMap<String, (usize, String)> = BTreeMap::new();
         let mut checked = 0;
         for pod in pods.iter().take(MAX_PODS) {
@@ -408,7 +408,7 @@ impl PodSecurity {
 enum Mode {
     /// A pod, which is denied.
     Pod,
-    /// A pod template, about which the client is warned only.
+    /// A Pod template, which only causes warnings.
     Template,
 }
 
@@ -476,7 +476,7 @@ fn template_of(request: &Request) -> Option<&Value> {
     }
 }
 
-/// Puts one pod of each controller first; the others are most likely like it.
+/// Moves one Pod of each controller to the front; the others are most likely equal.
 fn first_of_each_controller(pods: &mut [Arc<Value>]) {
     let mut seen = HashSet::new();
     pods.sort_by_cached_key(|pod| {
@@ -486,7 +486,7 @@ fn first_of_each_controller(pods: &mut [Arc<Value>]) {
     });
 }
 
-/// The labels of a namespace are wrong.
+/// Invalid labels on a namespace.
 fn invalid(request: &Request, errors: &[FieldError]) -> Refusal {
     let name = request.name.as_str();
     let causes = errors.iter().map(|error| StatusCause {

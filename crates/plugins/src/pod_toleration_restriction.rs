@@ -1,4 +1,4 @@
-//! `PodTolerationRestriction`: which taints the pods of a namespace tolerate, and which they may.
+//! `PodTolerationRestriction`: default and allowed tolerations of the Pods in a namespace.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/podtolerationrestriction/admission.go and
 //! pkg/util/tolerations/tolerations.go
@@ -24,10 +24,10 @@ const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 /// `podtolerationrestriction.admission.k8s.io/v1alpha1`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Configuration {
-    /// Tolerations of pods in namespaces that name none.
+    /// The default tolerations of namespaces without an annotation.
     #[serde(default)]
     pub default: Vec<Value>,
-    /// Tolerations that pods may have in namespaces that name none.
+    /// The allowed tolerations of namespaces without an annotation.
     #[serde(default)]
     pub whitelist: Vec<Value>,
 }
@@ -40,7 +40,7 @@ pub struct PodTolerationRestriction {
 }
 
 impl PodTolerationRestriction {
-    /// The plugin with a configuration.
+    /// Creates the plugin.
     pub fn new(config: Configuration, lookup: impl Lookup) -> Self {
         Self {
             config: Arc::new(config),

@@ -15,7 +15,7 @@ use crate::rules::{About, CREATE, PODS, Refusal, Rules, Verdict, WRITE, object, 
 /// The preemption policy without a priority class.
 const PREEMPT_LOWER: &str = "PreemptLowerPriority";
 
-/// Sets the priority of pods, and sees to it that one class at most is the default.
+/// Sets the priority of Pods, and denies a second default class.
 #[derive(Debug, Clone)]
 pub struct Priority {
     lookup: Arc<dyn Lookup>,
@@ -30,7 +30,7 @@ struct Computed {
 }
 
 impl Priority {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),
@@ -38,14 +38,14 @@ impl Priority {
         }
     }
 
-    /// Gives pod groups a priority too, which upstream does with the gate `WorkloadAwarePreemption`.
+    /// Sets the priority of PodGroups too, as upstream with the gate `WorkloadAwarePreemption`.
     #[must_use]
     pub fn with_pod_groups(mut self, on: bool) -> Self {
         self.pod_groups = on;
         self
     }
 
-    /// The class of pods that name none; of several the lowest.
+    /// The default class; if there are several, the one with the lowest value.
     async fn default(&self) -> Result<Option<Arc<Value>>, LookupError> {
         let classes = self.lookup.list(PRIORITY_CLASSES, "").await?.into_iter();
         let defaults = classes.filter(|class| is_on(class, &["globalDefault"]));
@@ -135,7 +135,7 @@ fn value_of(class: &Value) -> i64 {
     at(class, &["value"]).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// Carries the priority over from the old pod where the new one has none.
+/// Copies the priority from the old Pod if the new one has none.
 fn keep(pod: &mut Value, old: &Value) -> Verdict {
     for member in ["priority", "preemptionPolicy"] {
         if at(pod, &["spec", member]).is_none()
@@ -184,7 +184,7 @@ impl Rules for Priority {
         }
     }
 
-    /// There is one default at most.
+    /// Denies a second default class.
     async fn validate(&self, ask: &mut Admission) -> Verdict {
         let request = ask.request();
         let class = object(request);

@@ -1,4 +1,4 @@
-//! `ResourceQuota`: how much there may be in a namespace, together.
+//! `ResourceQuota`: limits the total usage of a namespace.
 //!
 //! Usage is charged to the quotas of a namespace before the object is stored, so that concurrent writes never exceed
 //! a quota. Charges in a namespace are serialised; charged writes hold the [`Ledger`] until they complete, and a
@@ -47,22 +47,22 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
-    /// Resources that may not be consumed without a quota that covers them.
+    /// Resources that require a matching quota.
     #[serde(default)]
     pub limited_resources: Vec<LimitedResource>,
 }
 
-/// A resource that may not be consumed without a quota that covers it.
+/// A resource that requires a matching quota.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitedResource {
     /// The group of the resource.
     #[serde(default)]
     pub api_group: String,
-    /// Its name in the plural.
+    /// Its plural name.
     #[serde(default)]
     pub resource: String,
-    /// Substrings of the names it is charged under.
+    /// Substrings of the resource names it is charged under.
     #[serde(default)]
     pub match_contains: Vec<String>,
     /// The scopes of its objects.
@@ -71,11 +71,11 @@ pub struct LimitedResource {
 }
 
 impl Configuration {
-    /// Reads a configuration.
+    /// Parses a configuration.
     ///
     /// # Errors
     ///
-    /// It is none, or lacks something.
+    /// Fails if it is invalid or incomplete.
     pub fn read(text: &str) -> Result<Self, ConfigError> {
         const SCOPE: Known = Known(&[("scopeName", None), ("operator", None), ("values", None)]);
         const LIMITED: Known = Known(&[
@@ -105,7 +105,7 @@ impl Configuration {
     }
 }
 
-/// Charges what is written, and refuses what exceeds a quota.
+/// Charges writes, and denies those that exceed a quota.
 #[derive(Debug, Clone)]
 pub struct ResourceQuota {
     limited: Arc<[LimitedResource]>,
@@ -115,7 +115,7 @@ pub struct ResourceQuota {
 }
 
 impl ResourceQuota {
-    /// The plugin. The ledger is shared with the quota controller.
+    /// Creates the plugin. The ledger is shared with the quota controller.
     pub fn new(
         config: Configuration,
         lookup: impl Lookup,
@@ -199,7 +199,7 @@ impl ResourceQuota {
         }
     }
 
-    /// The current quotas when a request is charged; only changed ones.
+    /// Charges a request. Returns the changed quotas.
     fn check(
         &self,
         request: &Request,
@@ -255,7 +255,7 @@ impl ResourceQuota {
         };
         let mut deltas = Vec::new();
         for quota in &applying {
-            // What was not under this quota before is charged to it as a whole.
+            // An object that newly matches this quota is charged in full.
             let is_new =
                 request.operation != Operation::Update || !quota.includes(evaluator, old)?;
             let delta = if is_new { &usage } else { &more };
@@ -277,7 +277,7 @@ impl ResourceQuota {
     }
 }
 
-/// Amounts above zero.
+/// The quantities above zero.
 fn positive(amounts: &Amounts) -> Amounts {
     let amounts = amounts.iter().filter(|(_, amount)| amount.sign() > 0);
     amounts
@@ -301,7 +301,7 @@ fn increase(now: &Amounts, before: &Amounts) -> Result<Amounts, Refusal> {
     Ok(more)
 }
 
-/// Formats amounts: `a=1,b=2`.
+/// Formats quantities: `a=1,b=2`.
 fn told(amounts: &[(&str, &Quantity)]) -> String {
     let pairs: Vec<String> = amounts
         .iter()
@@ -371,7 +371,7 @@ impl Limited {
     }
 }
 
-/// A quota that was read.
+/// A parsed quota.
 struct Quota<'v> {
     object: &'v Value,
     hard: Amounts,
@@ -399,7 +399,7 @@ impl<'v> Quota<'v> {
         Ok(true)
     }
 
-    /// The quota with more used, if any of it is limited.
+    /// The quota with additional usage, if any of it is limited.
     fn charged(&self, request: &Request, mut more: Amounts) -> Result<Option<Value>, Refusal> {
         more.retain(|name, _| self.hard.contains_key(name));
         if more.is_empty() {
@@ -412,7 +412,7 @@ impl<'v> Quota<'v> {
             _ => false,
         };
         let exceeded: Vec<&String> = more.keys().filter(|name| exceeds(name)).collect();
-        // What a controller found out is not refused any more.
+        // Usage recalculated by a controller is not denied.
         if !exceeded.is_empty() && request.subresource != "status" {
             let of = |amounts: &Amounts| {
                 let amounts: Vec<(&str, &Quantity)> = exceeded

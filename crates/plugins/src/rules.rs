@@ -1,5 +1,5 @@
-//! A plugin's rules: the one trait that every plugin of this crate is written on, how a refusal is said,
-//! and how the engine of `lockgate-admission` runs them.
+//! A plugin's rules: the trait that every plugin of this crate implements, its denials, and the adapter for the engine
+//! of `lockgate-admission`.
 
 use std::fmt;
 use std::future::Future;
@@ -20,10 +20,10 @@ use serde_json::Value;
 pub struct About {
     /// The operations.
     pub operations: &'static [Operation],
-    /// The group; `*` for all of them.
+    /// The group; `*` for all.
     pub group: &'static str,
-    /// Resources such as `pods` and `pods/resize`; `*` is all resources without their subresources,
-    /// `*/*` is everything.
+    /// Resources such as `pods` and `pods/resize`; `*` matches all resources without subresources, `*/*` matches
+    /// everything.
     pub resources: &'static [&'static str],
 }
 
@@ -41,7 +41,7 @@ impl About {
         }
     }
 
-    /// Returns true if the request is one of these.
+    /// Returns true if the request matches.
     #[must_use]
     pub fn includes(&self, request: &Request) -> bool {
         let names = |resource: &&str| match *resource {
@@ -58,41 +58,41 @@ impl About {
     }
 }
 
-/// New objects.
+/// Creates.
 pub const CREATE: &[Operation] = &[Operation::Create];
-/// Changed objects.
+/// Updates.
 pub const UPDATE: &[Operation] = &[Operation::Update];
-/// New and changed objects.
+/// Creates and updates.
 pub const WRITE: &[Operation] = &[Operation::Create, Operation::Update];
 
-/// New pods.
+/// Creates of Pods.
 pub const NEW_PODS: About = About::core(CREATE, &["pods"]);
-/// New and changed pods.
+/// Creates and updates of Pods.
 pub const PODS: About = About::core(WRITE, &["pods"]);
 
-/// Nothing against it, or a reason to stop.
+/// Success, or the reason to end the request.
 pub type Verdict = Result<(), Refusal>;
 
-/// Why a request does not go on.
+/// The reason to end a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Refusal {
-    /// The rules do not allow it: 403, with the object's name before the text.
+    /// The request is denied: 403, with the object's name before the message.
     Forbidden(String, Vec<StatusCause>),
     /// An outcome returned unchanged.
     Status(Box<Status>),
-    /// An error that upstream gives no status: 500 with nothing but the text.
+    /// An error without a status upstream: 500 with only the message.
     Plain(String),
     /// A lookup failed, so no decision was made.
     Fault(String),
 }
 
 impl Refusal {
-    /// The rules do not allow it.
+    /// A denial of the request.
     pub fn forbidden(text: impl Into<String>) -> Self {
         Self::Forbidden(text.into(), Vec::new())
     }
 
-    /// An outcome with a code, a reason and a message.
+    /// An error with a code, a reason and a message.
     pub fn status(code: i32, reason: &str, message: impl Into<String>) -> Self {
         Self::Status(Box::new(Status {
             kind: String::from("Status"),
@@ -105,7 +105,7 @@ impl Refusal {
         }))
     }
 
-    /// Fields of the object are wrong, each with a cause that names it.
+    /// Field errors of the object, each as a cause.
     #[must_use]
     pub fn invalid(errors: &[FieldError]) -> Self {
         let causes = errors.iter().map(|error| StatusCause {
@@ -121,7 +121,7 @@ impl Refusal {
         refusal
     }
 
-    /// The same as a decision about a request.
+    /// Converts it to a decision on a request.
     #[must_use]
     pub fn decision(self, request: &Request) -> Decision {
         match self {
@@ -144,10 +144,10 @@ impl Refusal {
 /// The same rules run in process ([`InTree`]) and as webhooks. They run only for the resources in
 /// [`mutates`](Self::mutates) and [`validates`](Self::validates), and must be idempotent.
 pub trait Rules: Send + Sync + 'static {
-    /// The name it is switched on and off by: upstream's, where there is one.
+    /// The name that enables and disables it: upstream's if it has the plugin.
     fn name(&self) -> &'static str;
 
-    /// The operations it takes part in at all, which metrics tell.
+    /// The operations it handles at all, as reported in metrics.
     fn operations(&self) -> &'static [Operation] {
         WRITE
     }
@@ -162,12 +162,12 @@ pub trait Rules: Send + Sync + 'static {
         &[]
     }
 
-    /// Changes an object, or refuses it. The object is not in the request meanwhile; deletions have none.
+    /// Mutates or denies an object. The object is taken out of the request meanwhile; deletions have none.
     fn mutate(&self, _: &mut Admission, _: &mut Value) -> impl Future<Output = Verdict> + Send {
         async { Ok(()) }
     }
 
-    /// Decides about the final object.
+    /// Validates the final object.
     fn validate(&self, _: &mut Admission) -> impl Future<Output = Verdict> + Send {
         async { Ok(()) }
     }
@@ -228,13 +228,13 @@ impl<R: Rules> Plugin for InTree<R> {
     }
 }
 
-/// Has rules change the object of a request.
+/// Applies rules to the object of a request.
 pub(crate) async fn mutate<R: Rules>(rules: &R, admission: &mut Admission) -> Verdict {
     check_shape(admission.request())?;
     let Some(object) = admission.request_mut().object.take() else {
         return rules.mutate(admission, &mut Value::Null).await;
     };
-    // Rules change an object in place: what was there unwritten is there still.
+    // Rules change an object in place: unencoded fields are preserved.
     let unwritten = object.unwritten().cloned();
     let mut value = object.into_value();
     let verdict = rules.mutate(admission, &mut value).await;
@@ -242,14 +242,13 @@ pub(crate) async fn mutate<R: Rules>(rules: &R, admission: &mut Admission) -> Ve
     verdict
 }
 
-/// Has rules decide about the object of a request.
+/// Validates the object of a request.
 pub(crate) async fn validate<R: Rules>(rules: &R, admission: &mut Admission) -> Verdict {
     check_shape(admission.request())?;
     rules.validate(admission).await
 }
 
-/// Refuses what is not shaped like the pod it is said to be: a list that cannot be read would pass for an
-/// empty one.
+/// Rejects objects with malformed fields: an unreadable list would pass as an empty one.
 fn check_shape(request: &Request) -> Verdict {
     let is_pod = request.kind.group.is_empty() && request.kind.kind == "Pod";
     let comes_with_one = matches!(request.operation, Operation::Create | Operation::Update);
@@ -286,7 +285,7 @@ fn check_shape(request: &Request) -> Verdict {
     Ok(())
 }
 
-/// Every list of containers in a pod's spec, in the order they are visited.
+/// The container lists of a Pod spec, in the order they are visited.
 ///
 /// UPSTREAM: kubernetes pkg/apis/core/pods/helpers.go
 pub(crate) const CONTAINER_LISTS: [&str; 3] =

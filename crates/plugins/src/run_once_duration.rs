@@ -1,4 +1,4 @@
-//! `RunOnceDuration`: limits the run time of Pods that run once.
+//! `RunOnceDuration`: limits the run time of Pods that are not restarted.
 //!
 //! This is OpenShift's plugin `autoscaling.openshift.io/RunOnceDuration`.
 
@@ -20,7 +20,7 @@ const ANNOTATION: &str = "openshift.io/active-deadline-seconds-override";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
-    /// The seconds for pods in namespaces that say nothing about it.
+    /// The limit in seconds for Pods in namespaces without an annotation.
     #[serde(default)]
     pub active_deadline_seconds_limit: Option<i64>,
 }
@@ -33,7 +33,7 @@ pub struct RunOnceDuration {
 }
 
 impl RunOnceDuration {
-    /// The plugin with a configuration.
+    /// Creates the plugin.
     pub fn new(config: Configuration, lookup: impl Lookup) -> Self {
         Self {
             config,

@@ -1,4 +1,4 @@
-//! `RuntimeClass`: pods of a runtime class have its overhead, and run where it is installed.
+//! `RuntimeClass`: applies the overhead and scheduling constraints of a Pod's runtime class.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/runtimeclass/admission.go
 
@@ -19,21 +19,21 @@ use crate::tolerations::merge;
 const OTHER_OVERHEAD: &str =
     "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
-/// Gives pods what their runtime class says.
+/// Applies the runtime class of Pods.
 #[derive(Debug, Clone)]
 pub struct RuntimeClass {
     lookup: Arc<dyn Lookup>,
 }
 
 impl RuntimeClass {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),
         }
     }
 
-    /// The class that a pod names, if it names one.
+    /// The runtime class of a Pod, if any.
     async fn class(&self, pod: &Value) -> Result<Option<Arc<Value>>, Refusal> {
         let name = at(pod, &["spec", "runtimeClassName"]).and_then(Value::as_str);
         let Some(name) = name else {
@@ -48,7 +48,7 @@ impl RuntimeClass {
     }
 }
 
-/// The error about a name that no object can have.
+/// The error for a name that is an invalid path segment.
 ///
 /// UPSTREAM: client-go rest/request.go: the plugin requests an invalid class name, which its client rejects.
 fn unaskable(name: &str) -> Option<String> {

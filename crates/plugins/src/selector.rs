@@ -9,26 +9,26 @@ use serde_json::Value;
 
 use crate::fields::label;
 
-/// A label selector as it is written.
+/// A label selector in its serialised form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Labels {
-    /// Labels that must have these values.
+    /// Labels with required values.
     #[serde(default)]
     pub match_labels: BTreeMap<String, String>,
-    /// Conditions on single labels.
+    /// Requirements on single labels.
     #[serde(default)]
     pub match_expressions: Vec<Expression>,
 }
 
-/// A condition on one label.
+/// A requirement on one label.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Expression {
     /// The label.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
-    /// The values to compare with.
+    /// The values for the operators `In` and `NotIn`.
     #[serde(default)]
     pub values: Vec<String>,
 }

@@ -1,5 +1,4 @@
-//! `ServiceAccount`: every pod runs as a service account that exists, with its token and its pull
-//! secrets.
+//! `ServiceAccount`: every Pod runs as an existing ServiceAccount, with its token and its image pull secrets.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/serviceaccount/admission.go
 
@@ -27,13 +26,13 @@ const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 /// The number of lookups of the default service account, which a controller may still be creating.
 const TRIES_FOR_DEFAULT: u32 = 10;
 
-/// Without letters that could make up words.
+/// Without vowels, so that names contain no words.
 // UPSTREAM: apimachinery pkg/util/rand/rand.go.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 const EPHEMERAL: About = About::core(UPDATE, &["pods/ephemeralcontainers"]);
 
-/// Names a service account where a pod names none, and mounts its token.
+/// Sets the default ServiceAccount of Pods, and mounts the token.
 #[derive(Debug, Clone)]
 pub struct ServiceAccount {
     lookup: Arc<dyn Lookup>,
@@ -43,7 +42,7 @@ pub struct ServiceAccount {
 }
 
 impl ServiceAccount {
-    /// The plugin as Kubernetes has it.
+    /// Creates the plugin with upstream's defaults.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),
@@ -61,7 +60,7 @@ impl ServiceAccount {
         self
     }
 
-    /// Leaves tokens alone.
+    /// Disables mounting of tokens.
     #[must_use]
     pub fn without_tokens(mut self) -> Self {
         self.mount_token = false;
@@ -183,7 +182,7 @@ impl ServiceAccount {
     }
 }
 
-/// The name of the account, which has an old name too.
+/// The name of the ServiceAccount, which also has a deprecated field.
 fn account_name(pod: &Value) -> &str {
     let name = text_at(pod, &["spec", "serviceAccountName"]);
     if name.is_empty() {
@@ -203,7 +202,7 @@ fn parses_as_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True")
 }
 
-/// The kubelet made such a pod from a file; what it cannot read there it must not refer to.
+/// The kubelet creates mirror Pods from files; they must not refer to API objects.
 fn check_mirror(pod: &Value) -> Verdict {
     let forbidden = |message: &str| Err(Refusal::forbidden(message));
     if !account_name(pod).is_empty() {
@@ -269,7 +268,7 @@ pub(crate) fn refers_to_secrets(pod: &Value) -> bool {
         || items(pod, &["spec", "volumes"]).iter().any(in_volume)
 }
 
-/// Mounts the token of the account in every container that has nothing in its place.
+/// Mounts the token into every container without a mount at its path.
 fn mount_token(pod: &mut Value) -> Verdict {
     let volumes = items(pod, &["spec", "volumes"]).iter();
     let known = volumes.map(|volume| text(volume, "name"));
@@ -309,7 +308,7 @@ fn mount_token(pod: &mut Value) -> Verdict {
     Ok(())
 }
 
-/// Five random letters, so that the name does not conflict.
+/// Five random characters, so that the name is unique.
 fn suffix() -> String {
     let mut seed = RandomState::new().hash_one(MOUNT_PATH);
     let count = ALPHABET.len() as u64;
@@ -372,7 +371,7 @@ impl Rules for ServiceAccount {
         }
         let lists = [("ephemeralContainers", "ephemeral container")];
         let checked = self.check(request, object(request), &lists).await;
-        // UPSTREAM: on this subresource what is found is passed on as it is, without a status.
+        // UPSTREAM: on this subresource errors are returned without a status.
         checked.map_err(|refusal| match refusal {
             Refusal::Forbidden(text, _) => Refusal::Plain(text),
             other => other,

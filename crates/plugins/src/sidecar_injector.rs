@@ -1,9 +1,8 @@
-//! `SidecarInjector`: parts of pods that are written once and added to many.
+//! `SidecarInjector`: adds shared parts to Pods from templates.
 //!
-//! A template is a fragment of a pod. It is merged under the pod as a strategic merge patch would be:
-//! what the pod says itself wins, lists are merged by their keys. The names of what was added are kept
-//! in an annotation, so that a second run takes it out first and comes to the same result, also when
-//! the template has changed in between.
+//! A template is a fragment of a Pod. It is merged below the Pod like a strategic merge patch: fields of the Pod take
+//! precedence, lists are merged by their keys. The names of added items are recorded in an annotation, so that a second
+//! run removes them first and has the same result, even if the template has changed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use crate::fields::{
 use crate::rules::{About, NEW_PODS, Refusal, Rules, Verdict};
 use crate::selector::{Labels, selects};
 
-/// The lists whose elements have names, and in which places are chosen.
+/// The lists with named items, for which an order can be configured.
 const LISTS: [&str; 4] = [
     "containers",
     "initContainers",
@@ -34,29 +33,29 @@ const LISTS: [&str; 4] = [
 /// The maps of the metadata that templates add to.
 const MAPS: [&str; 2] = ["labels", "annotations"];
 
-/// The image of a container that leaves it to the template.
+/// The image of a container that is set by the template.
 const AUTO: &str = "auto";
 
 /// The configuration of the injector.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Configuration {
-    /// The default for pods that no label, annotation or selector decides about.
+    /// The default for Pods without a matching label, annotation or selector.
     #[serde(default)]
     pub policy: Policy,
     /// The label or annotation with a Pod's own choice: `true`, `yes`, `on` and `y` mean yes, everything else no.
     #[serde(default = "inject_key")]
     pub inject_key: String,
-    /// The annotation that keeps the names of what was added.
+    /// The annotation with the names of added items.
     #[serde(default = "status_key")]
     pub status_key: String,
-    /// Pods that get nothing unless they say so themselves.
+    /// Pods that are not injected unless they opt in.
     #[serde(default)]
     pub never_inject_selector: Vec<Labels>,
-    /// Pods that get something unless they say so themselves.
+    /// Pods that are injected unless they opt out.
     #[serde(default)]
     pub always_inject_selector: Vec<Labels>,
-    /// Namespaces whose pods get nothing.
+    /// Namespaces whose Pods are not injected.
     #[serde(default = "ignored_namespaces")]
     pub ignored_namespaces: Vec<String>,
     /// Injects into pods with `hostNetwork` too.
@@ -81,18 +80,18 @@ fn ignored_namespaces() -> Vec<String> {
         .into()
 }
 
-/// The default for pods that no label, annotation or selector decides about.
+/// The default for Pods without a matching label, annotation or selector.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Policy {
-    /// They get it.
+    /// They are injected.
     #[default]
     Enabled,
-    /// They do not.
+    /// They are not injected.
     Disabled,
 }
 
-/// A part of a pod.
+/// A fragment of a Pod.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Template {
@@ -104,7 +103,7 @@ pub struct Template {
     /// The position of its containers and init containers in the Pod.
     #[serde(default)]
     pub order: Order,
-    /// The part: `metadata` with labels and annotations, and `spec`.
+    /// The fragment: `metadata` with labels and annotations, and `spec`.
     pub pod: Value,
 }
 
@@ -112,14 +111,14 @@ pub struct Template {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Order {
-    /// Before them.
+    /// Before the Pod's own items.
     First,
-    /// After them.
+    /// After the Pod's own items.
     #[default]
     Last,
 }
 
-/// Adds templates to pods.
+/// Injects templates into Pods.
 #[derive(Debug, Clone)]
 pub struct SidecarInjector {
     rules: Arc<Injections>,
@@ -161,11 +160,11 @@ impl Status {
 }
 
 impl SidecarInjector {
-    /// The plugin with a configuration.
+    /// Creates the plugin.
     ///
     /// # Errors
     ///
-    /// A selector or a template makes no sense.
+    /// Fails if a selector or template is invalid.
     pub fn new(config: Configuration) -> Result<Self, ConfigError> {
         let compile = |labels: &Labels| {
             let compiled = labels.compile();
@@ -195,7 +194,7 @@ impl SidecarInjector {
         })
     }
 
-    /// Returns true if the pod is to be injected.
+    /// Returns true if the Pod is to be injected.
     fn wants(&self, request: &Request, pod: &Value) -> bool {
         let Injections {
             config,
@@ -218,7 +217,7 @@ impl SidecarInjector {
         always.iter().any(|selector| selects(selector, pod)) || config.policy == Policy::Enabled
     }
 
-    /// Takes out what an earlier run added.
+    /// Removes the items of an earlier run.
     fn strip(&self, pod: &mut Value) -> Verdict {
         let key = &self.rules.config.status_key;
         let Some(status) = annotation(pod, key) else {
@@ -301,7 +300,7 @@ fn keys(pod: &Value, map: &str) -> BTreeSet<String> {
     members.map(|(key, _)| key.to_owned()).collect()
 }
 
-/// The names in a list of the spec, in their order.
+/// The names in a list of the spec, in order.
 fn names(pod: &Value, list: &str) -> Names {
     let all = items(pod, &["spec", list]).iter();
     let order: Vec<String> = all.map(|one| text(one, "name").to_owned()).collect();
@@ -320,7 +319,7 @@ impl Names {
     }
 }
 
-/// The elements in the Pod's order: merging puts the template's elements first.
+/// The items in the Pod's order: merging puts the template's items first.
 fn in_order(mut elements: Vec<Value>, names: &Names) -> Vec<Value> {
     let place = |one: &Value| {
         let name = text(one, "name");
@@ -330,7 +329,7 @@ fn in_order(mut elements: Vec<Value>, names: &Names) -> Vec<Value> {
     elements
 }
 
-/// Refuses pods that give orders to the merge.
+/// Denies Pods with strategic merge patch directives.
 fn check_directives(pod: &Value) -> Verdict {
     let mut open = vec![pod];
     while let Some(value) = open.pop() {
@@ -373,7 +372,7 @@ impl Rules for SidecarInjector {
             let mut status = Status::default();
             let rules = &*self.rules;
             let templates = rules.config.templates.iter().zip(&rules.selectors);
-            // Templates are chosen by what the pod brings, not by what another template added.
+            // Templates are selected by the Pod's own labels, not by those of other templates.
             let chosen: Vec<&Template> = templates
                 .filter(|(_, selector)| selects(selector, &changed))
                 .map(|(template, _)| template)

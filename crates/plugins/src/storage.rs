@@ -1,4 +1,5 @@
-//! `DefaultStorageClass` and `PersistentVolumeClaimResize`: what claims get their storage from.
+//! `DefaultStorageClass`, `PersistentVolumeClaimResize` and `StorageObjectInUseProtection`: classes, sizes and
+//! finalizers of storage objects.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/admission/storage/{storageclass/setdefault,persistentvolume/resize}
 
@@ -14,7 +15,7 @@ use crate::fields::{annotation, at, is_on, list_mut, map_mut, text_at};
 use crate::lookup::{Lookup, STORAGE_CLASSES, newest};
 use crate::rules::{About, CREATE, Refusal, Rules, UPDATE, Verdict, object, old_object};
 
-/// The class of a claim, in the days before it had a member of its own.
+/// The legacy annotation for the class of a claim.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// The annotations of the default class.
@@ -23,21 +24,21 @@ const IS_DEFAULT: [&str; 2] = [
     "storageclass.beta.kubernetes.io/is-default-class",
 ];
 
-/// Objects of storage, and the finalizers that keep them as long as they are used.
+/// Storage objects, and the finalizers that protect them while in use.
 const PROTECTED: [(&str, &str); 3] = [
     ("persistentvolumeclaims", "kubernetes.io/pvc-protection"),
     ("persistentvolumes", "kubernetes.io/pv-protection"),
     ("volumeattributesclasses", "kubernetes.io/vac-protection"),
 ];
 
-/// Gives claims without a class the default one.
+/// Sets the default class on claims without one.
 #[derive(Debug, Clone)]
 pub struct DefaultStorageClass {
     lookup: Arc<dyn Lookup>,
 }
 
 impl DefaultStorageClass {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),
@@ -80,14 +81,14 @@ impl Rules for DefaultStorageClass {
     }
 }
 
-/// Lets claims grow only where their class can do that.
+/// Denies the expansion of claims unless their class allows it.
 #[derive(Debug, Clone)]
 pub struct PersistentVolumeClaimResize {
     lookup: Arc<dyn Lookup>,
 }
 
 impl PersistentVolumeClaimResize {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(lookup: impl Lookup) -> Self {
         Self {
             lookup: Arc::new(lookup),
@@ -146,7 +147,7 @@ impl Rules for PersistentVolumeClaimResize {
     }
 }
 
-/// Keeps claims, volumes and their classes of attributes from going away while they are used.
+/// Adds the finalizers that protect claims, volumes and VolumeAttributesClasses while in use.
 ///
 /// UPSTREAM: kubernetes plugin/pkg/admission/storage/storageobjectinuseprotection
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

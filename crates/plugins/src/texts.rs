@@ -1,4 +1,4 @@
-//! Texts as Go's libraries join them.
+//! Error messages in the format of Go's libraries.
 
 /// One error is formatted unchanged, several in brackets, and duplicates once.
 // UPSTREAM: apimachinery pkg/util/errors/errors.go (aggregate.Error).

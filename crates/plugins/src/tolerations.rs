@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::fields::{at, text};
 
-/// The parts of a toleration that are compared.
+/// The compared fields of a toleration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Toleration<'v> {
     pub(crate) key: &'v str,
@@ -27,7 +27,7 @@ impl<'v> Toleration<'v> {
         }
     }
 
-    /// Returns true if it tolerates everything that the other one does.
+    /// Returns true if it tolerates every taint that the other one does.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         if self == other {
             return true;
@@ -53,7 +53,7 @@ impl<'v> Toleration<'v> {
     }
 }
 
-/// Both lists without the tolerations that others cover. Of equal ones the first stays.
+/// Both lists without covered tolerations. Of equal ones the first is kept.
 pub(crate) fn merge(all: Vec<Value>) -> Vec<Value> {
     let mut kept = vec![false; all.len()];
     for (at, one) in all.iter().enumerate() {

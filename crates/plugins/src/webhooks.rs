@@ -1,4 +1,4 @@
-//! Rules as webhooks: what is registered for them, and what answers.
+//! Rules as webhooks: their registrations and handlers.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::rules::{About, Refusal, Rules, mutate, validate};
 /// A registration and its handler.
 pub type Hook = (Registration, Arc<dyn Handler>);
 
-/// A plugin that is ready to be served.
+/// A plugin that can be served.
 pub trait ReadyMade: Send + Sync {
-    /// The name it is switched on and off by in process: upstream's, where there is one.
+    /// The name that enables and disables it in process: upstream's if it has the plugin.
     fn name(&self) -> &'static str;
 
     /// Its webhooks.
@@ -47,10 +47,10 @@ impl<R: Rules + Clone> ReadyMade for R {
     }
 }
 
-/// The webhooks of several plugins, to be served.
+/// The webhooks of several plugins.
 ///
-/// They are not called for what happens in the exempt namespaces, which should be `kube-system` and
-/// the one the webhooks run in: a server that is down must not keep its own pods from starting.
+/// They are not called for requests in the exempt namespaces, which should be `kube-system` and the namespace of the
+/// webhooks: an unavailable server must not block its own Pods.
 #[must_use]
 pub fn served(plugins: &[&dyn ReadyMade], exempt_namespaces: &[&str]) -> Webhooks {
     let mut webhooks = Webhooks::new();
@@ -78,7 +78,7 @@ fn registration(name: &str, role: Role, about: &[About]) -> Registration {
     let word = kebab(name);
     let full = format!("{word}.plugins.lockgate.io");
     let mut registration = match role {
-        // It sees its own result again when others changed the object after it.
+        // It is reinvoked when others change the object afterwards.
         Role::Mutating => Registration::mutating(full)
             .path(format!("/{word}/mutate"))
             .reinvocation_policy(ReinvocationPolicy::IfNeeded),
@@ -91,7 +91,8 @@ fn registration(name: &str, role: Role, about: &[About]) -> Registration {
             registration.rule(rule.operations(about.operations.iter().copied().map(told)));
     }
     match name {
-        // Events of `events.k8s.io` are another kind, which upstream lets pass; tokens are spent.
+        // Events of `events.k8s.io` are of another kind, which upstream does not limit; the call has the side effect of
+        // taking tokens.
         "EventRateLimit" => registration
             .match_policy(MatchPolicy::Exact)
             .side_effects(SideEffects::NoneOnDryRun),
@@ -101,13 +102,13 @@ fn registration(name: &str, role: Role, about: &[About]) -> Registration {
     }
 }
 
-/// `PodNodeSelector` as `pod-node-selector`.
+/// Converts `PodNodeSelector` to `pod-node-selector`.
 fn kebab(name: &str) -> String {
     let letters = name.as_bytes();
     let is_small = |at: usize| letters.get(at).is_some_and(u8::is_ascii_lowercase);
     let mut word = String::with_capacity(name.len() + 8);
     for (at, letter) in name.char_indices() {
-        // A new word, or the end of an abbreviation; the `s` of a plural belongs to it.
+        // A new word, or the end of an abbreviation, including a plural `s`.
         let after_abbreviation = is_small(at + 1) && at + 2 != letters.len();
         let begins = at > 0 && (is_small(at - 1) || after_abbreviation);
         if letter.is_ascii_uppercase() && begins {
@@ -127,7 +128,7 @@ fn told(operation: Operation) -> lockgate_webhook::Operation {
     }
 }
 
-/// Answers reviews by rules.
+/// Handles reviews with rules.
 struct Served<R> {
     rules: R,
     role: Role,
@@ -165,7 +166,7 @@ impl<R: Rules> Served<R> {
             response = response.warning(warning);
         }
         for (key, value, _) in remarks.annotations {
-            // The server puts the webhook's name before the key, and a key has one slash.
+            // The server adds the webhook's name as prefix, and a key may have one slash.
             let key = key.rsplit('/').next().unwrap_or_default();
             response = response.audit_annotation(key, value);
         }
@@ -173,7 +174,7 @@ impl<R: Rules> Served<R> {
     }
 }
 
-/// The facts of a review.
+/// Converts a review to a request.
 fn request(ctx: &Context) -> Result<Request, lockgate_webhook::Refusal> {
     let name = ctx.operation().as_str();
     let operation = Operation::from_name(name)
@@ -197,7 +198,7 @@ fn request(ctx: &Context) -> Result<Request, lockgate_webhook::Refusal> {
     Ok(request)
 }
 
-/// A refusal in the words of a webhook: the server says what it is about.
+/// Converts to a webhook denial: the server adds the object's name.
 fn denial(refusal: Refusal) -> Result<Denial, Fault> {
     Ok(match refusal {
         Refusal::Forbidden(text, causes) => {

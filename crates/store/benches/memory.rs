@@ -1,11 +1,11 @@
-//! The store in memory: writes, reads, lists and watch fan-out.
+//! The in-memory store: writes, reads, lists and watch fan-out.
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use lockgate_store::{Bloom, List, MemoryOptions, MemoryStore, ReadAt, Store};
 
-/// Bloom filters of the first digits of values.
+/// Bloom filters by the leading digits of values.
 fn by_number() -> MemoryOptions {
     MemoryOptions {
         bloom: |value| {

@@ -1,4 +1,4 @@
-//! Bloom filters over what values say, kept beside the entries: a list skips entries without reading them.
+//! Bloom filters of values, stored with the entries: a list skips entries without reading them.
 
 use std::hash::{BuildHasher as _, Hash};
 
@@ -6,24 +6,24 @@ use foldhash::fast::FixedState;
 
 /// A Bloom filter of 56 bits: together with a tag and a pointer, it fits into two words.
 ///
-/// The store does not know what is in it. Whoever opens the store says what the filter of a value has
-/// ([`MemoryOptions::bloom`](crate::MemoryOptions::bloom)), and whoever lists says what it is to have
+/// The items are defined by the users of the store: those of a value by the opener
+/// ([`MemoryOptions::bloom`](crate::MemoryOptions::bloom)), the required ones of a list by the caller
 /// ([`List::bloom`](crate::List::bloom)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bloom([u8; 7]);
 
 impl Bloom {
-    /// The filter without items, which every filter contains.
+    /// The empty filter, which is contained in every filter.
     pub const EMPTY: Self = Self([0; 7]);
-    /// The filter that contains every filter: of values that cannot be told anything about.
+    /// The filter that contains every filter, for values with unknown items.
     pub const FULL: Self = Self([0xff; 7]);
-    /// Enough that two items seldom share both of their bits, with a dozen items in a filter.
+    /// Enough bits that two items rarely collide, with a dozen items in a filter.
     const BITS: u64 = 56;
 
     /// Adds an item.
     pub fn insert(&mut self, item: &impl Hash) {
-        // Filters are made anew by every process, so a fixed seed is enough. Whoever finds items that collide
-        // has a list read entries that it could have skipped.
+        // Filters are not persisted, so a fixed seed is sufficient. An attacker with colliding items only
+        // makes lists read entries that they could skip.
         let hash = FixedState::default().hash_one(item);
         for half in [hash & u64::from(u32::MAX), hash >> 32] {
             let bit = (half * Self::BITS) >> 32;
@@ -33,7 +33,7 @@ impl Bloom {
         }
     }
 
-    /// Returns false if an item of the other filter is certainly not in this one.
+    /// Returns false if an item of the other filter is definitely not in this one.
     #[must_use]
     pub fn may_contain(self, other: Self) -> bool {
         self.bits() & other.bits() == other.bits()

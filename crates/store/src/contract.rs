@@ -1,12 +1,12 @@
-//! The contract as tests: one function for each promise, for any backend.
+//! Contract tests: one function per guarantee, for any backend.
 //!
-//! A backend's test calls [`run_all`] with a function that makes an empty store. Tests never sleep:
-//! they wait for events, with a deadline so that a hang is a failure.
+//! A backend's test calls [`run_all`] with a function that creates an empty store. Tests never sleep: they wait for
+//! events, with a deadline so that a hang is a failure.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "these are tests; a failed promise is a panic with its place"
+    reason = "these are tests; a failure is a panic with a location"
 )]
 
 use std::collections::BTreeMap;
@@ -22,10 +22,10 @@ use crate::{
     WriteError,
 };
 
-/// Far longer than any step takes.
+/// Much longer than any step takes.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Runs every promise, each on a store of its own, and checks the history of all that its clients did and saw.
+/// Runs all contract tests, each with a separate store, and checks the recorded history of the clients.
 pub async fn run_all<S: Store, F: Future<Output = S>>(empty: impl Fn() -> F) {
     macro_rules! run {
         ($($promise:ident),* $(,)?) => {$({
@@ -56,7 +56,7 @@ pub async fn run_all<S: Store, F: Future<Output = S>>(empty: impl Fn() -> F) {
     ];
 }
 
-/// The options of stores for [`lists_by_bloom_filters`].
+/// The options of the store for [`lists_by_bloom_filters`].
 #[must_use]
 pub fn bloom_options() -> MemoryOptions {
     MemoryOptions {
@@ -66,7 +66,7 @@ pub fn bloom_options() -> MemoryOptions {
     }
 }
 
-/// The filter of the words of a value.
+/// The Bloom filter of the words of a value.
 fn words(value: &[u8]) -> Bloom {
     let mut bloom = Bloom::EMPTY;
     for word in value.split(|byte| *byte == b' ') {
@@ -75,12 +75,12 @@ fn words(value: &[u8]) -> Bloom {
     bloom
 }
 
-/// A list by a Bloom filter misses no entry that has it, page by page, and counts those that it leaves out as read.
+/// A list with a Bloom filter misses no matching entry, across pages, and counts skipped entries as read.
 pub async fn lists_by_bloom_filters(store: impl Store) {
     for folder in ["/alike/x", "/whole/x"] {
         for number in 0..60 {
             let key = format!("{folder}/{number:02}");
-            // Numbers are told from anything but a few others, and what is odd is not a part of the text that is alike.
+            // Numbers collide with few others, and the parity is not part of the shared template.
             let value = format!(
                 "{} n{} \"{number}\"",
                 ["even", "odd"][number % 2],
@@ -149,7 +149,7 @@ fn bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// Every change gets a revision greater than all before it, and entries remember theirs.
+/// Every change has a greater revision than all previous ones, and entries keep theirs.
 pub async fn revisions_grow_across_keys(store: impl Store) {
     let start = store.revision().await.unwrap();
     let a = store.create("/a", bytes("1"), None).await.unwrap();
@@ -164,7 +164,7 @@ pub async fn revisions_grow_across_keys(store: impl Store) {
     assert_eq!(store.revision().await.unwrap(), deleted);
 }
 
-/// A key is created once; who comes later gets what is there. Deleted, it can be created again.
+/// A key can be created once; later attempts return the existing entry. After a deletion it can be created again.
 pub async fn creates_once(store: impl Store) {
     let first = store.create("/a", bytes("1"), None).await.unwrap();
     let Err(WriteError::AlreadyExists(current)) = store.create("/a", bytes("2"), None).await else {
@@ -177,7 +177,7 @@ pub async fn creates_once(store: impl Store) {
     assert_eq!(entry.unwrap().created, again);
 }
 
-/// Updates and deletes name the revision they expect.
+/// Updates and deletes are conditional on the expected revision.
 pub async fn updates_and_deletes_compare(store: impl Store) {
     let first = store.create("/a", bytes("1"), None).await.unwrap();
     let second = store.update("/a", first, bytes("2")).await.unwrap();
@@ -201,14 +201,15 @@ pub async fn updates_and_deletes_compare(store: impl Store) {
     assert_eq!(store.get("/a", ReadAt::Latest).await.unwrap().0, None);
 }
 
-/// The same bytes change nothing.
+/// An update with the same bytes is a no-op.
 pub async fn writes_nothing_for_the_same_bytes(store: impl Store) {
     let first = store.create("/a", bytes("1"), None).await.unwrap();
     assert_eq!(store.update("/a", first, bytes("1")).await.unwrap(), first);
     assert_eq!(store.revision().await.unwrap(), first);
 }
 
-/// Of many writers that expect the same revision, one succeeds; retrying, all do, and none is lost.
+/// Of concurrent writers with the same expected revision, exactly one succeeds; with retries all succeed, and no update
+/// is lost.
 pub async fn one_of_many_wins(store: impl Store + Clone) {
     const WRITERS: usize = 8;
     store.create("/n", bytes("0"), None).await.unwrap();
@@ -237,7 +238,7 @@ pub async fn one_of_many_wins(store: impl Store + Clone) {
     assert_eq!(entry.unwrap().value, bytes(&WRITERS.to_string()));
 }
 
-/// Pages of one list show one state, whatever is written between them.
+/// All pages of a list are from one revision, despite concurrent writes.
 pub async fn lists_pages_of_one_state(store: impl Store) {
     for key in ["/p/a", "/p/b", "/p/c", "/p/d", "/p/e"] {
         store.create(key, bytes(key), None).await.unwrap();
@@ -265,7 +266,7 @@ pub async fn lists_pages_of_one_state(store: impl Store) {
         .unwrap();
     assert_eq!(keys(&rest.entries), ["/p/c", "/p/d", "/p/e"]);
     assert_eq!((rest.remaining, rest.revision), (0, first.revision));
-    // How many are left is known after any key, whether a page ended there or not.
+    // The remaining count is available after any key, not only at page ends.
     for (after, limit, wanted, remaining) in [
         ("/p/b", 2, &["/p/c", "/p/d"][..], 1),
         ("/p/d", 2, &["/p/e"], 0),
@@ -297,7 +298,7 @@ fn keys(entries: &[Arc<crate::Entry>]) -> Vec<&str> {
     entries.iter().map(|entry| &*entry.key).collect()
 }
 
-/// A prefix is a prefix of bytes, and the order is that of bytes.
+/// Prefixes and ordering are bytewise.
 pub async fn lists_only_the_prefix(store: impl Store) {
     for key in ["/a", "/a/x", "/a/y", "/ab", "/a0", "/b"] {
         store.create(key, bytes("v"), None).await.unwrap();
@@ -339,7 +340,7 @@ pub async fn lists_only_the_prefix(store: impl Store) {
     assert_eq!((page.entries.len(), page.remaining), (0, 2));
 }
 
-/// Any state that history keeps can be read.
+/// Any state in the history can be read.
 pub async fn reads_earlier_states(store: impl Store) {
     let one = store.create("/a", bytes("1"), None).await.unwrap();
     let two = store.update("/a", one, bytes("2")).await.unwrap();
@@ -353,7 +354,7 @@ pub async fn reads_earlier_states(store: impl Store) {
     }
 }
 
-/// However many changes ago: what was listed then is listed again.
+/// Listing an earlier revision returns the same entries, regardless of the number of later changes.
 pub async fn every_earlier_state_is_whole(store: impl Store) {
     const CHANGES: usize = 150;
     let mut states = vec![store.list(List::all("/s/")).await.unwrap()];
@@ -386,7 +387,7 @@ pub async fn every_earlier_state_is_whole(store: impl Store) {
     }
 }
 
-/// A state that is not there yet is an error, not an old state.
+/// Reading a future revision is an error, not an old state.
 pub async fn refuses_states_to_come(store: impl Store) {
     let now = store.create("/a", bytes("1"), None).await.unwrap();
     let later = Revision(now.0 + 1000);
@@ -409,7 +410,7 @@ pub async fn refuses_states_to_come(store: impl Store) {
     }
 }
 
-/// A watch returns each change of its prefix once, in order, with what was before.
+/// A watch returns each change of its prefix exactly once, in order, with the previous entry.
 pub async fn watches_every_change_in_order(store: impl Store) {
     let start = store.revision().await.unwrap();
     let mut watch = store.watch("/w/", start).await.unwrap();
@@ -443,12 +444,12 @@ pub async fn watches_every_change_in_order(store: impl Store) {
     assert_eq!((revision, previous.value), (three, bytes("2")));
     assert!(watch.progress() >= three);
 
-    // A watch from the middle sees the rest.
+    // A watch from a later revision returns the rest.
     let mut later = store.watch("/w/", one).await.unwrap();
     assert_eq!(next(&mut *later).await.revision(), two);
 }
 
-/// A watch that has nothing to tell is not cut off, however much others write, and knows how far it is.
+/// A watch without events does not expire, regardless of other writes, and its progress advances.
 pub async fn quiet_watches_keep_up(store: impl Store) {
     let start = store.revision().await.unwrap();
     let mut quiet = store.watch("/q/", start).await.unwrap();
@@ -468,7 +469,7 @@ pub async fn quiet_watches_keep_up(store: impl Store) {
     store.create("/n/other", bytes("x"), None).await.unwrap();
     assert_eq!(next(&mut *filtered).await.revision(), wanted);
     assert_eq!(next(&mut *quiet).await.revision(), key);
-    // What it did not return in time is gone, and it says so.
+    // An event that was compacted before it was returned expires the watch.
     store.create("/n/2-wanted", bytes("1"), None).await.unwrap();
     let last = store.create("/n/z", bytes("x"), None).await.unwrap();
     store.compact(last).await.unwrap();
@@ -479,7 +480,7 @@ pub async fn quiet_watches_keep_up(store: impl Store) {
     );
 }
 
-/// A list, and a watch after the list's revision, see everything.
+/// A list, followed by a watch from the list's revision, misses nothing.
 pub async fn watch_after_a_list_misses_nothing(store: impl Store + Clone) {
     const KEYS: usize = 200;
     let writer = {
@@ -510,7 +511,7 @@ pub async fn watch_after_a_list_misses_nothing(store: impl Store + Clone) {
     assert_eq!(seen, want);
 }
 
-/// Giving up waiting for a change does not lose it.
+/// Cancelling a wait for an event does not lose it.
 pub async fn a_dropped_wait_loses_nothing(store: impl Store) {
     let start = store.revision().await.unwrap();
     let mut watch = store.watch("/d/", start).await.unwrap();
@@ -527,7 +528,7 @@ pub async fn a_dropped_wait_loses_nothing(store: impl Store) {
     assert_eq!(next(&mut *watch).await.revision(), revision);
 }
 
-/// Compacted history is refused; the rest is complete.
+/// Reading compacted history is an error; the rest is complete.
 pub async fn compaction_is_never_partial(store: impl Store) {
     let one = store.create("/c/a", bytes("1"), None).await.unwrap();
     let two = store.update("/c/a", one, bytes("2")).await.unwrap();
@@ -553,7 +554,7 @@ pub async fn compaction_is_never_partial(store: impl Store) {
     );
 }
 
-/// The events of a watch, replayed, give what a list shows.
+/// Replaying the events of a watch results in the same entries as a list.
 pub async fn replaying_a_watch_gives_the_list(store: impl Store + Clone) {
     const CHANGES: usize = 300;
     let start = store.revision().await.unwrap();
@@ -600,13 +601,13 @@ pub async fn replaying_a_watch_gives_the_list(store: impl Store + Clone) {
     assert_eq!(replayed, page.entries);
 }
 
-/// Clients that write, read, list and watch at once, and watch again from where they were, see one order.
+/// Clients that concurrently write, read, list and watch, with resumed watches, observe one order.
 pub async fn mixed_load_has_one_order<S: Store>(store: Recorded<S>) {
     mixed_load(&store, 4, 60).await;
 }
 
-/// Runs writers, readers and a watcher that resumes, each with so many steps. Failures of the store are let pass:
-/// the history tells what they may have done.
+/// Runs writers, readers and a resuming watcher, each for a number of steps. Errors of the store are ignored: the
+/// history contains the operations with unknown outcome.
 pub async fn mixed_load<S: Store>(store: &Recorded<S>, clients: usize, steps: usize) {
     let clients = (0..clients).map(|client| {
         let store = store.clone();
@@ -622,7 +623,7 @@ pub async fn mixed_load<S: Store>(store: &Recorded<S>, clients: usize, steps: us
     let is_over = || clients.iter().all(tokio::task::JoinHandle::is_finished);
     while !is_over() {
         let Ok(mut watch) = store.watch("/m/", position).await else {
-            // Too old or not reachable: begin with what there is.
+            // Compacted or unavailable: start with a list.
             if let Ok(page) = store.list(List::all("/m/")).await {
                 position = page.revision;
             }

@@ -1,8 +1,8 @@
-//! The backend on disk: what is acknowledged survives a crash.
+//! The disk backend: acknowledged writes survive a crash.
 //!
-//! Everything is in memory too, in the same persistent maps as in [`MemoryStore`](crate::MemoryStore), so
-//! reads and watches never touch the disk. Writes go through one thread (`committer`), which shows them to
-//! nobody before they are on the disk.
+//! All data is also in memory, in the same persistent maps as in [`MemoryStore`](crate::MemoryStore), so reads
+//! and watches never access the disk. Writes go through one thread (`committer`), which publishes them after they
+//! are synced.
 
 mod committer;
 mod file;
@@ -31,27 +31,27 @@ use committer::{Answer, Committer, Request, Write};
 use file::{DataFile, FORMAT, Loaded};
 use folder::Folder;
 
-/// The most writes that may wait for the disk; more wait for their turn to wait.
+/// The maximum number of writes queued for the disk; further writers wait for a permit.
 const QUEUE: usize = 4096;
 
-/// A store on disk that cannot be opened.
+/// An error on opening a store on disk.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The folder cannot be made or written.
+    /// The directory cannot be created or written.
     #[error("cannot use the directory `{}`", path.display())]
     Folder {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// Another process uses the folder.
+    /// Another process uses the directory.
     #[error("the directory `{}` is in use by {}", path.display(), pid.map_or_else(|| String::from("another process"), |pid| format!("process {pid}")))]
     InUse {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
-        /// The process, if its lock file names it.
+        /// The process id, if the lock file contains it.
         pid: Option<u32>,
     },
     /// The data file cannot be read or written.
@@ -62,53 +62,53 @@ pub enum OpenError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A later version wrote the data file.
+    /// The data file was written by a later version.
     #[error("`{}` has format {format}, and this version reads formats up to {FORMAT}", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Its format version.
         format: u64,
     },
-    /// The data file does not hold what was written to it.
+    /// The data file is corrupted.
     #[error("`{}` is damaged: {why}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The check that failed.
+        /// The failed check.
         why: String,
     },
 }
 
-/// A snapshot that was not restored. The folder is as it was.
+/// An error on restoring a snapshot. The directory is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// There is a store already.
+    /// The directory already contains a store.
     #[error("the directory `{}` already has a store", .0.display())]
     Exists(PathBuf),
-    /// The snapshot cannot be used.
+    /// The snapshot is invalid.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// The folder cannot be used.
+    /// The directory cannot be used.
     #[error(transparent)]
     Folder(#[from] OpenError),
 }
 
-/// Settings of restoring a snapshot.
+/// Options for restoring a snapshot.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RestoreOptions {
-    /// Replace a store that is there.
+    /// Replace an existing store.
     pub overwrite: bool,
-    /// The store begins so many revisions later than the snapshot. More than were written since the snapshot, and
-    /// no revision that somebody has seen is given to anything else.
+    /// The offset added to the snapshot's revision. If it exceeds the number of writes since the snapshot, no
+    /// revision known to a client is reused.
     pub bump: u64,
 }
 
-/// A store in a folder. Clones are handles to the same store.
+/// A store in a directory. Clones are handles to the same store.
 ///
-/// After a write failed for want of space or by a fault of the disk, every later write fails as
-/// [`Unavailable`], and reads go on: what the disk holds is certain again when the store is opened anew.
+/// After a failed disk write, every later write fails as [`Unavailable`], and reads continue: the contents of the
+/// disk are only certain after the store is reopened.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -142,24 +142,24 @@ struct Shared {
 }
 
 impl DiskStore {
-    /// Opens the store of a folder, and makes what is not there. Reads everything into memory.
+    /// Opens the store of a directory, creating it if necessary. Loads everything into memory.
     ///
     /// # Errors
     ///
-    /// The folder cannot be used, is used by another process, or its contents cannot be trusted.
+    /// The directory cannot be used, is used by another process, or the data file is corrupted.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
         Self::open_with(folder, MemoryOptions::default())
     }
 
-    /// The same, with other options for what is in memory.
+    /// Like [`Self::open`], with options for the data in memory.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// As for [`Self::open`].
     pub fn open_with(folder: &Path, options: MemoryOptions) -> Result<Self, OpenError> {
         let folder = Folder::take(folder)?;
         let path = folder.data();
-        // On a thread of its own: whatever a damaged file does to its reader, it ends there.
+        // On a separate thread: a panic while reading a corrupted file ends there.
         let opening = std::thread::Builder::new()
             .name(String::from("store-open"))
             .spawn(move || DataFile::open(folder, &options));
@@ -177,12 +177,12 @@ impl DiskStore {
         Self::start(file, loaded, options).map_err(|source| OpenError::File { path, source })
     }
 
-    /// Makes the store of a folder from a snapshot, whole or not at all. `told` is called with the number of
-    /// entries from time to time. Returns the revision of the store.
+    /// Creates the store of a directory from a snapshot, atomically. `told` is called periodically with the
+    /// number of restored entries. Returns the revision of the store.
     ///
     /// # Errors
     ///
-    /// The snapshot or the folder cannot be used, or there is a store that is not to be replaced.
+    /// The snapshot or the directory cannot be used, or there is an existing store without `overwrite`.
     pub fn restore(
         folder: &Path,
         snapshot: SnapshotReader<impl Read>,
@@ -213,21 +213,21 @@ impl DiskStore {
         })
     }
 
-    /// Waits for the writes under way, and gives the folder back. Later writes fail.
+    /// Waits for writes in progress, and releases the directory. Later writes fail.
     pub async fn close(&self) {
         let shared = Arc::clone(&self.shared);
-        // Closing waits for the disk. A runtime that ends meanwhile does not keep it from happening.
+        // Closing waits for the disk. It completes even if the runtime shuts down meanwhile.
         let _ = tokio::task::spawn_blocking(move || shared.close()).await;
     }
 
-    /// Returns when nothing can be written any more, and says why. While all is well it waits.
+    /// Waits until writes are no longer possible, and returns the error.
     pub async fn failed(&self) -> Unavailable {
         let mut failure = self.shared.failure.clone();
         let failed = failure.wait_for(Option::is_some).await;
         let why = failed.ok().and_then(|failed| failed.clone());
         match why {
             Some(why) => why,
-            // Closed, which is no failure.
+            // Closed, which is not a failure.
             None => std::future::pending().await,
         }
     }
@@ -252,7 +252,7 @@ impl Shared {
             thread.take()
         };
         if let Some(thread) = thread {
-            // A thread that is gone already, by a panic, closed the file as it went.
+            // A thread that ended with a panic has dropped and thus closed the file.
             let _ = self.requests.send(Request::Close);
             let _ = thread.join();
         }

@@ -1,8 +1,8 @@
-//! The backend on etcd: several processes share one store.
+//! The etcd backend: several processes share one store.
 //!
-//! Writes are one kind of transaction: if the key was last changed at the expected revision, put or delete it; if
-//! not, read it. Reads of one key ask etcd. Lists and watches are served by a cache of everything below the prefix
-//! (`cache`), which is brought up to the revision of the cluster first where the newest state is asked for.
+//! All writes are one kind of transaction: if the key's mod revision is the expected one, put or delete it;
+//! otherwise read it. Reads of one key go to etcd. Lists and watches are served by a watch cache of the whole
+//! prefix (`cache`), which first catches up with the cluster's revision for consistent reads.
 
 mod cache;
 mod client;
@@ -32,19 +32,19 @@ use proto::{
     RequestOp, Response, TxnRequest, TxnResponse,
 };
 
-/// The longest wait of a read for the cache. Then it is read from etcd.
+/// The maximum wait of a read for the cache, before it is read from etcd.
 ///
 /// UPSTREAM: apiserver pkg/storage/cacher/watch_cache.go (blockTimeout)
 const CATCH_UP: Duration = Duration::from_secs(3);
-/// The entries of a page that is read from etcd.
+/// The page size of lists from etcd.
 const PAGE: i64 = 2_000;
-/// The keys that say which prefixes are Lockgate's. They are outside of every prefix.
+/// The keys that mark prefixes as Lockgate's. They are outside of every prefix.
 const MARKERS: &str = "/lockgate.io/prefixes";
-/// The keys that are written to advance the revision.
+/// The keys written to advance the revision.
 const REACHED: &str = "/lockgate.io/reached";
-/// The writes under way while it is advanced.
+/// The number of concurrent writes to advance it.
 const AT_ONCE: u64 = 256;
-/// The keys of what replicas agree on.
+/// The keys of values that replicas agree on.
 const AGREED: &str = "/lockgate.io/agreed";
 
 /// The etcd servers, credentials and key prefix.
@@ -52,24 +52,24 @@ const AGREED: &str = "/lockgate.io/agreed";
 pub struct EtcdOptions {
     /// The URLs of the members.
     pub servers: Vec<String>,
-    /// The certificates that members are verified by, as PEM.
+    /// The PEM-encoded CA certificates of members.
     pub ca_pem: Option<String>,
-    /// The client certificate and its key, as PEM.
+    /// The PEM-encoded client certificate and its key.
     pub identity_pem: Option<(String, String)>,
     /// The prefix of all keys.
     pub prefix: String,
-    /// The form of keys and values.
+    /// The layout of keys and values.
     pub layout: Arc<dyn Layout>,
-    /// Write below the prefix though somebody else has.
+    /// Use a prefix that contains keys of another program.
     pub adopt_prefix: bool,
     /// The interval of compaction; zero disables it.
     pub compaction_interval: Duration,
-    /// The history the cache keeps.
+    /// The history of the cache.
     pub history: MemoryOptions,
 }
 
 impl Default for EtcdOptions {
-    /// As kube-apiserver.
+    /// The defaults of kube-apiserver.
     fn default() -> Self {
         Self {
             servers: Vec::new(),
@@ -84,25 +84,25 @@ impl Default for EtcdOptions {
     }
 }
 
-/// A store on etcd that cannot be opened.
+/// An error on opening a store on etcd.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// No member is named.
+    /// No servers are configured.
     #[error("no etcd server given")]
     NoServers,
-    /// The URL or the certificates of a member cannot be used.
+    /// The URL or the certificates of a server are invalid.
     #[error("cannot use the etcd server `{server}`: {why}")]
     Server {
-        /// The server as it was given.
+        /// The server as configured.
         server: String,
         /// The reason.
         why: String,
     },
-    /// The prefix has no name.
+    /// The prefix is invalid.
     #[error("invalid prefix `{0}`, expected a path below `/`")]
     Prefix(String),
-    /// No member can be used.
+    /// No member is available.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// The prefix contains keys of another program.
@@ -155,11 +155,11 @@ impl From<CallError> for WriteError {
 }
 
 impl EtcdStore {
-    /// Connects to etcd and reads everything below the prefix.
+    /// Connects to etcd and fills the cache.
     ///
     /// # Errors
     ///
-    /// No member can be used, or the prefix is somebody else's.
+    /// No member is available, or the prefix is used by another program.
     pub async fn open(options: EtcdOptions) -> Result<Self, EtcdError> {
         let prefix = options.prefix.trim_end_matches('/').to_owned();
         if prefix.len() < 2 || !prefix.starts_with('/') || prefix.starts_with("/lockgate.io/") {
@@ -192,11 +192,11 @@ impl EtcdStore {
         })
     }
 
-    /// Agrees with all other stores of the same prefix on a value: that of the first one who asks.
+    /// Agrees on a value with all replicas that use the same prefix: the first proposal wins.
     ///
     /// # Errors
     ///
-    /// The cluster cannot be reached.
+    /// The cluster is not available.
     pub async fn agree(&self, name: &str, value: Bytes) -> Result<Bytes, Unavailable> {
         let key = Bytes::from(format!("{AGREED}{}/{name}", self.shared.space.prefix));
         let put = Request::Put(PutRequest {
@@ -228,12 +228,12 @@ impl EtcdStore {
         .ok_or_else(|| Unavailable(format!("etcd: shared value `{name}` is missing")))
     }
 
-    /// Brings the revision of the cluster to this one at least, so that none before it is given to anything. Every
-    /// revision costs a write.
+    /// Advances the cluster's revision to at least this one, so that no earlier one is assigned again. Every
+    /// revision requires a write.
     ///
     /// # Errors
     ///
-    /// The cluster cannot be reached.
+    /// The cluster is not available.
     pub async fn reach(&self, revision: Revision) -> Result<(), Unavailable> {
         loop {
             let missing = revision.0.saturating_sub(self.quorum().await?.0);
@@ -259,8 +259,8 @@ impl EtcdStore {
         }
     }
 
-    /// The transaction of every write. Returns its revision and the answer to the operation, or the entry that
-    /// is there instead.
+    /// The transaction of every write. Returns its revision and response, or the existing entry if the comparison
+    /// failed.
     async fn write(
         &self,
         key: &str,
@@ -331,8 +331,8 @@ impl EtcdStore {
         Ok(revision(answer.header.unwrap_or_default().revision))
     }
 
-    /// Brings the cache up to the state that is wanted. Returns the state to read from it, or the revision to
-    /// read from etcd if the cache does not get there.
+    /// Waits until the cache has the requested state. Returns the state to read from the cache, or the revision to
+    /// read from etcd on timeout.
     async fn catch_up(&self, at: ReadAt) -> Result<Result<ReadAt, Revision>, ReadError> {
         let cache = &self.shared.cache;
         let unavailable = |error: CallError| ReadError::Unavailable(error.into());
@@ -375,7 +375,7 @@ impl EtcdStore {
             },
             error => ReadError::Unavailable(error.into()),
         };
-        // Keys without a prefix in common are sorted here.
+        // Without a common prefix in etcd, keys are sorted here.
         let stored = space.layout.encode_prefix(list.prefix);
         let (mut key, end) = match &stored {
             Some(stored) => {
@@ -398,7 +398,7 @@ impl EtcdStore {
             let request = RangeRequest {
                 key,
                 range_end: end.clone(),
-                // No limit is told by zero, so that one more is read than nothing.
+                // Zero means no limit, so at least one entry is read.
                 limit: missing.map_or(PAGE, |missing| missing.clamp(1, PAGE)),
                 revision: number(at),
                 keys_only: missing == Some(0),
@@ -435,7 +435,7 @@ impl EtcdStore {
     }
 }
 
-/// Makes sure that the prefix is this program's, and says so in etcd.
+/// Verifies that the prefix is Lockgate's, and marks it in etcd.
 async fn mark(client: &Client, space: &Space, adopt: bool) -> Result<(), EtcdError> {
     let unavailable = |error: CallError| EtcdError::Unavailable(error.into());
     let marker = Bytes::from(format!("{MARKERS}{}", space.prefix));
@@ -467,7 +467,7 @@ async fn mark(client: &Client, space: &Space, adopt: bool) -> Result<(), EtcdErr
         value: Bytes::from_static(b"{\"format\":1}"),
         ..PutRequest::default()
     });
-    // Another replica may be faster, which is as good.
+    // Another replica may have marked it first.
     let request = TxnRequest {
         compare: vec![Compare::mod_revision(marker, 0)],
         success: vec![RequestOp { request: Some(put) }],
@@ -487,8 +487,8 @@ impl Store for EtcdStore {
     ) -> Result<Revision, WriteError> {
         let space = &self.shared.space;
         let lease = match ttl {
-            // A lease of its own: keys that share one end at one revision, and a watch that is resumed between
-            // two of them would miss the second.
+            // A separate lease: keys of a shared lease expire at one revision, and a watch resumed between two of
+            // them would miss the second.
             Some(ttl) => {
                 let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
                 self.shared.client.lease(seconds).await?
@@ -504,7 +504,7 @@ impl Store for EtcdStore {
         match self.write(key, 0, put).await? {
             Ok((revision, _)) => Ok(revision),
             Err(Some(entry)) => Err(WriteError::AlreadyExists(Box::new(entry))),
-            // A key that the layout cannot read back.
+            // A key that the layout cannot decode.
             Err(None) => Err(Unavailable(format!("etcd: `{key}` is taken")).into()),
         }
     }
@@ -516,7 +516,7 @@ impl Store for EtcdStore {
         value: Bytes,
     ) -> Result<Revision, WriteError> {
         let Shared { space, cache, .. } = &*self.shared;
-        // The same bytes change nothing, so the bytes that are there must be known.
+        // An update with the same bytes is a no-op, so the current bytes must be known.
         let cached = cache.published.current().entry(key);
         let cached = cached.filter(|cached| cached.revision == expected);
         if cached.is_none_or(|cached| cached.value == value) {
@@ -554,7 +554,7 @@ impl Store for EtcdStore {
                     Some(Response::DeleteRange(deleted)) => deleted.prev_kvs.into_iter().next(),
                     _ => None,
                 };
-                // Expecting no key at all, there is nothing to delete.
+                // Without an expected revision, there is nothing to delete.
                 let previous = previous.and_then(|kv| space.entry(kv));
                 let previous = previous.ok_or(WriteError::NotFound)?;
                 Ok((revision, previous))
@@ -612,7 +612,7 @@ impl Store for EtcdStore {
             Ok(at) => at,
         };
         match self.shared.cache.published.list(List { at, ..list }) {
-            // Etcd may remember what the cache forgot, or never knew.
+            // Etcd may have history that is compacted in the cache, or older than the cache.
             Err(ReadError::Compacted(_)) => {
                 let (ReadAt::Exact(at) | ReadAt::NotOlderThan(at)) = at else {
                     return self.range_list(list, self.shared.cache.revision()).await;

@@ -1,8 +1,8 @@
-//! Values that are alike, kept as what they differ in.
+//! Compresses similar values against templates.
 //!
-//! A form is the text of one value. Another value has that form if it is the same text but for the contents
-//! of its strings, and is kept as the strings that differ. Bindings of policies, of which there can be
-//! hundreds of thousands, differ in a name, a uid and two times: a sixth of their text.
+//! A template (form) is the JSON of one value. Another value has that form if its JSON is the same except
+//! for the contents of strings, and is stored as the differing strings. Policy bindings, of which there may
+//! be hundreds of thousands, differ in a name, a UID and two timestamps: a sixth of their size.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -14,24 +14,25 @@ use triomphe::ThinArc;
 
 use crate::{Entry, Revision};
 
-/// Larger values are kept as they are: they have many strings, and few of them are alike.
+/// Larger values are stored uncompressed: they have many strings, and few of them are shared.
 const MAX_TEXT: usize = 16 * 1024;
-/// Forms that are remembered; values of others are kept as they are.
+/// The maximum number of templates; values without one are stored uncompressed.
 const MAX_FORMS: usize = 64;
 
-/// What stands where a short string has its length: the number of an earlier string, nothing (for the name
-/// of the key), the bytes of a uid, the digits of a time, or a length of two bytes follows.
+/// Special codes instead of the length of a short string: followed by the index of an earlier string, by
+/// nothing (for the name in the key), by the bytes of a UID, by the digits of a timestamp, or by a 2-byte
+/// length.
 const EARLIER: u8 = 255;
 const UID: u8 = 254;
 const LONG: u8 = 253;
 const NAME: u8 = 252;
 const TIME: u8 = 251;
 
-/// An entry that is kept as what it differs in from another: the last part of its key, its revisions, and
-/// the numbers and contents of the strings of its value that differ.
+/// An entry that is compressed against a template: the last segment of its key, its revisions, and the
+/// indexes and contents of the strings that differ.
 ///
-/// After the form follow the length of the name in a byte, the name, the two revisions, and the fillings.
-/// INVARIANT: made by [`Alike::new`]. Clones share it.
+/// The layout after the form is: the length of the name in one byte, the name, the two revisions, and the
+/// fillings (differing strings). INVARIANT: created by [`Alike::new`]. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Alike(ThinArc<Arc<Form>, u8>);
 
@@ -49,7 +50,7 @@ impl Alike {
         )))
     }
 
-    /// The key, up to its last part and that.
+    /// The key, split before its last segment.
     pub(crate) fn key(&self) -> (&[u8], &[u8]) {
         let (name, _) = self.parts();
         (self.form().folder.as_bytes(), name)
@@ -75,7 +76,7 @@ impl Alike {
         }
     }
 
-    /// The bytes that the entry keeps in memory.
+    /// The memory size of the entry in bytes.
     pub(crate) fn size(&self) -> usize {
         self.0.slice.len()
     }
@@ -84,7 +85,7 @@ impl Alike {
         &self.0.header.header
     }
 
-    /// The name, and what follows it.
+    /// The name, and the rest of the record.
     fn parts(&self) -> (&[u8], &[u8]) {
         let (length, rest) = self.0.slice.split_first().unwrap_or((&0, &[]));
         rest.split_at_checked((*length).into()).unwrap_or_default()
@@ -98,7 +99,7 @@ impl Alike {
     }
 }
 
-/// Seven bits to a byte, the lowest first.
+/// Encodes a varint: seven bits per byte, least significant first.
 fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push((number & 0x7f) as u8 | 0x80);
@@ -118,16 +119,16 @@ fn split_number(bytes: &[u8]) -> (u64, &[u8]) {
     (number, &[])
 }
 
-/// The text of a value, and where its strings are that others may fill otherwise.
+/// A template: the JSON of a value, and the ranges of its strings.
 #[derive(Debug)]
 pub(crate) struct Form {
-    /// Their keys up to the last part.
+    /// The common key prefix, up to the last segment.
     folder: Box<str>,
     text: Box<[u8]>,
     strings: Box<[Range<u32>]>,
 }
 
-/// The forms of values under some prefixes.
+/// The templates of values under some prefixes.
 #[derive(Debug, Default)]
 pub(crate) struct Forms {
     prefixes: &'static [&'static str],
@@ -142,7 +143,7 @@ impl Forms {
         }
     }
 
-    /// The entry as what it differs in from others, where that is worth it.
+    /// Compresses an entry, if that saves enough memory.
     pub(crate) fn keep(&self, entry: &Entry) -> Option<Alike> {
         let is_alike = |prefix: &&str| entry.key.starts_with(*prefix);
         if entry.value.len() > MAX_TEXT || !self.prefixes.iter().any(is_alike) {
@@ -159,7 +160,7 @@ impl Forms {
         Alike::new(&form, name, entry, &fillings)
     }
 
-    /// The form of a text, which may be the first that has it.
+    /// The template of a value; the first value with its structure becomes the template.
     fn form(&self, folder: &str, text: &[u8], strings: &[Range<u32>]) -> Option<Arc<Form>> {
         let skeleton = skeleton(folder, text, strings);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +186,7 @@ impl Form {
         self.text.get(range.start as usize..range.end as usize)
     }
 
-    /// The strings of a text that differ from those of the form; none if it has another form.
+    /// The strings that differ from the template; `None` if the value has another structure.
     fn fillings(&self, text: &[u8], strings: &[Range<u32>], name: &str) -> Option<Vec<u8>> {
         if strings.len() != self.strings.len()
             || !gaps(&self.text, &self.strings).eq(gaps(text, strings))
@@ -201,7 +202,7 @@ impl Form {
             }
             fillings.push(u8::try_from(number - last).ok()?);
             last = number;
-            // Times of an object are often the same: a string that was there is told by its number.
+            // Timestamps of an object are often equal: a repeated string is encoded by its index.
             let earlier = strings[..number].iter().position(|range| {
                 string.len() > 2
                     && text.get(range.start as usize..range.end as usize) == Some(string)
@@ -231,7 +232,8 @@ impl Form {
         Some(fillings)
     }
 
-    /// The text with other strings. INVARIANT: the fillings were made by this form for this name.
+    /// Fills the template with other strings. INVARIANT: the fillings were created by this form for this
+    /// name.
     fn fill(&self, fillings: &[u8], name: &[u8]) -> Bytes {
         let mut rest = fillings;
         let mut number = 0;
@@ -297,7 +299,7 @@ impl Form {
     }
 }
 
-/// The content of a string: told, or that of an earlier one.
+/// The contents of a string, or the index of an equal earlier one.
 enum Filling<'f> {
     String(&'f [u8]),
     Uid([u8; 16]),
@@ -305,7 +307,7 @@ enum Filling<'f> {
     Earlier(usize),
 }
 
-/// The bytes of a uid in its usual form: groups of 8, 4, 4, 4 and 12 digits.
+/// The bytes of a UUID in the usual form: groups of 8, 4, 4, 4 and 12 digits.
 fn uid_bytes(text: &[u8]) -> Option<[u8; 16]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -343,7 +345,7 @@ fn push_uid(text: &mut Vec<u8>, uid: &[u8; 16]) {
     }
 }
 
-/// The digits of a time like `2026-01-31T12:00:00Z` as one number.
+/// The digits of a timestamp like `2026-01-31T12:00:00Z` as one number.
 fn time_digits(text: &[u8]) -> Option<[u8; 6]> {
     if text.len() != TIME_PATTERN.len() {
         return None;
@@ -371,11 +373,11 @@ fn push_time(text: &mut Vec<u8>, digits: &[u8; 6]) {
     text.extend_from_slice(&time);
 }
 
-/// A time, with `0` for every digit: fourteen, which six bytes hold.
+/// A timestamp, with `0` for every digit: fourteen digits, which fit into six bytes.
 const TIME_PATTERN: &[u8; 20] = b"0000-00-00T00:00:00Z";
 
-/// The contents of the strings of a JSON text, those aside that are names of members. None for what is no
-/// such text, or has more than can be counted.
+/// The ranges of the strings of a JSON document, except member names. `None` for other input, or for too
+/// many strings.
 fn strings(text: &[u8]) -> Option<Vec<Range<u32>>> {
     let mut found = Vec::new();
     let mut rest = 0;
@@ -397,7 +399,7 @@ fn strings(text: &[u8]) -> Option<Vec<Range<u32>>> {
     (found.len() < usize::from(u16::MAX)).then_some(found)
 }
 
-/// The parts of a text around its strings.
+/// The parts of a document between its strings.
 fn gaps<'t>(text: &'t [u8], strings: &'t [Range<u32>]) -> impl Iterator<Item = &'t [u8]> {
     let starts = std::iter::once(0).chain(strings.iter().map(|range| range.end as usize));
     let ends = strings.iter().map(|range| range.start as usize);
@@ -407,7 +409,7 @@ fn gaps<'t>(text: &'t [u8], strings: &'t [Range<u32>]) -> impl Iterator<Item = &
         .map(|(start, end)| text.get(start..end).unwrap_or_default())
 }
 
-/// A hash of everything but the strings and the name.
+/// A hash of the key prefix and everything but the strings.
 fn skeleton(folder: &str, text: &[u8], strings: &[Range<u32>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(folder.as_bytes());
@@ -437,7 +439,7 @@ mod tests {
         }
     }
 
-    /// The size of a text when it is kept as what it differs in.
+    /// The compressed size of a value.
     fn kept(forms: &Forms, text: &str) -> Option<usize> {
         let entry = entry("/alike/one", text);
         let kept = forms.keep(&entry)?;
@@ -493,11 +495,11 @@ mod tests {
         for key in ["/other/a", &format!("/alike/{long}")] {
             assert!(forms.keep(&entry(key, text)).is_none(), "{key}");
         }
-        // The same text in another folder has a form of its own.
+        // The same value under another key prefix has another template.
         let deeper = entry("/alike/folder/one", text);
         let kept_deeper = forms.keep(&deeper).expect("a text like the others");
         assert_eq!(kept_deeper.entry(), deeper);
-        // More forms than are remembered.
+        // More templates than the limit.
         for number in 0..2 * MAX_FORMS {
             kept(&forms, &format!(r#"{{"member-{number}":"some text"}}"#));
         }

@@ -1,26 +1,26 @@
-//! A checker of histories: what clients of a store did and saw, and whether one store that keeps the contract
-//! can have shown it to them.
+//! A history checker: verifies that the operations and results of a store's clients are possible for a store
+//! with the contract's guarantees.
 //!
 //! ```text
 //!   Recorded<S>  ──records──►  Recorder  ──►  check  ──►  violations
 //! ```
 //!
-//! Every change of the store has a revision, and so has every state that a read shows. That makes checking
-//! cheap where it is hard in general: changes are put in the order of their revisions, and everything that was
-//! seen is compared with that one order.
+//! Every change of the store has a revision, and so has every state that a read returns. That makes checking
+//! efficient, which is hard in general: changes are ordered by revision, and everything that was observed is
+//! compared with that order.
 //!
-//! - **Linearizable.** Each write did what it says to the state its revision names, and each read shows the
-//!   state it names. No operation lies before one that had ended when it began.
-//! - **Lists are consistent.** A page shows every key of its range at one revision, and nothing else.
-//! - **Watches** are ordered, unique (nothing twice), reliable (nothing left out up to the last event or
-//!   bookmark), resumable (the same from the revision they were opened after) and bookmarkable (nothing older
-//!   follows a bookmark).
+//! - **Linearizable.** Each write was applied to the state of its revision, and each read returns the state of
+//!   its revision. No operation is ordered before one that had returned when it was invoked.
+//! - **Consistent lists.** A page contains every key of its range at one revision, and nothing else.
+//! - **Watches** are ordered, unique (no event twice), reliable (no event missing up to the last event or
+//!   bookmark), resumable (the same events from their start revision) and bookmarkable (no older event after a
+//!   bookmark).
 //!
-//! An operation that failed without an answer may have happened or not: it is a violation only if it happened
-//! twice, or to a state that it did not expect.
+//! An operation with an unknown outcome may have been applied or not: it is a violation only if it was applied
+//! twice, or to an unexpected state.
 //!
-//! Time is a counter. Operations of several stores that one recorder records, such as replicas, are compared
-//! with each other.
+//! Time is a logical clock. Operations on several stores with a shared recorder, such as replicas, are
+//! compared with each other.
 
 mod check;
 mod recorded;
@@ -37,147 +37,147 @@ use crate::{Entry, ReadAt, Revision};
 pub use check::{Violation, check};
 pub use recorded::Recorded;
 
-/// A point in time: later ones are greater.
+/// A logical timestamp.
 pub type Time = u64;
 
-/// An operation as it was asked for.
+/// An invoked operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
-    /// A key is created, and may expire.
+    /// Creates a key, which may expire.
     Create {
         /// The key.
         key: Arc<str>,
         /// The value.
         value: Bytes,
-        /// The store may delete the key by itself.
+        /// True if the store may delete the key by expiry.
         expires: bool,
     },
-    /// A value is changed.
+    /// Updates a value.
     Update {
         /// The key.
         key: Arc<str>,
-        /// The revision that is expected.
+        /// The expected revision.
         expected: Revision,
         /// The new value.
         value: Bytes,
     },
-    /// A key is deleted.
+    /// Deletes a key.
     Delete {
         /// The key.
         key: Arc<str>,
-        /// The revision that is expected.
+        /// The expected revision.
         expected: Revision,
     },
-    /// A key is read.
+    /// Reads a key.
     Get {
         /// The key.
         key: Arc<str>,
-        /// The state that is asked for.
+        /// The requested state.
         at: ReadAt,
     },
-    /// Keys are listed.
+    /// Lists keys.
     List {
         /// The prefix of the keys.
         prefix: String,
-        /// The state that is asked for.
+        /// The requested state.
         at: ReadAt,
         /// Only keys after this one.
         after: Option<String>,
-        /// At most so many.
+        /// The maximum number of entries.
         limit: Option<usize>,
     },
 }
 
-/// The answer to an operation.
+/// The result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It was written at this revision; at the expected one if nothing had to be written.
+    /// Written at this revision, or the expected one for a no-op.
     Written(Revision),
-    /// It was not written: this entry is in the way.
+    /// Rejected: this is the current entry.
     Refused(Entry),
-    /// It was not written: there is no such key.
+    /// Rejected: the key does not exist.
     NotFound,
     /// The entry of the key at this revision.
     Found(Option<Entry>, Revision),
-    /// The entries at this revision, and how many more there are.
+    /// The entries at this revision, and the number of remaining ones.
     Listed(Vec<Arc<Entry>>, Revision, usize),
-    /// It did not happen, and says nothing about the store.
+    /// Not applied, without information about the store.
     Rejected,
-    /// Nobody knows whether it happened.
+    /// Unknown whether it was applied.
     Unknown,
 }
 
-/// An operation with its answer.
+/// An operation with its result.
 #[derive(Debug, Clone)]
 pub struct Operation {
-    /// The time it was asked for.
+    /// The time of its invocation.
     pub invoked: Time,
-    /// The time of its answer.
+    /// The time of its result.
     pub returned: Time,
     /// The operation.
     pub call: Call,
-    /// The answer.
+    /// The result.
     pub answer: Answer,
 }
 
-/// A change as a watch or the answer to a write tells it.
+/// A change, from a watch or the result of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The revision.
     pub revision: Revision,
     /// The key.
     pub key: Arc<str>,
-    /// The new value; none if the key was deleted.
+    /// The new value; `None` for a deletion.
     pub value: Option<Bytes>,
-    /// The state before.
+    /// The previous state.
     pub before: Before,
 }
 
 /// The state of a key before a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Before {
-    /// The watch does not say.
+    /// Not included in the watch.
     Unknown,
-    /// There was no such key.
+    /// The key did not exist.
     Nothing,
     /// The revision and the value.
     Entry(Revision, Bytes),
 }
 
-/// Something that a watch returned.
+/// An event or bookmark of a watch.
 #[derive(Debug, Clone)]
 pub enum Seen {
     /// A change.
     Event(Change),
-    /// Every change up to this revision was returned.
+    /// All changes up to this revision were returned.
     Bookmark(Revision),
 }
 
-/// A watch from its beginning to its end.
+/// A watch from start to end.
 #[derive(Debug, Clone)]
 pub struct Watched {
     /// The prefix.
     pub prefix: String,
-    /// The revision it was opened after.
+    /// The start revision, exclusive.
     pub after: Revision,
-    /// Some changes were not asked for, so that gaps say nothing.
+    /// True if some changes were filtered, so that gaps are not violations.
     pub is_filtered: bool,
-    /// Everything it returned, with the time.
+    /// Everything it returned, with timestamps.
     pub seen: Vec<(Time, Seen)>,
 }
 
-/// Everything that clients did and saw.
+/// All operations and watches of the clients.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// The operations, in no order.
+    /// The operations, in any order.
     pub operations: Vec<Operation>,
     /// The watches.
     pub watches: Vec<Watched>,
-    /// Others write too: a change that no operation explains is no violation.
+    /// True with other writers: a change without an operation is not a violation.
     pub has_other_writers: bool,
 }
 
-/// Records a history. Clones record the same one.
+/// Records a history. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder {
     clock: Arc<AtomicU64>,
@@ -185,19 +185,19 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder that has seen nothing.
+    /// Creates a recorder with an empty history.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The time now. Take it before an operation begins.
+    /// The current time. Take it before invoking an operation.
     #[must_use]
     pub fn now(&self) -> Time {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Records an operation that ends now.
+    /// Records an operation that returns now.
     pub fn record(&self, invoked: Time, call: Call, answer: Answer) {
         let returned = self.now();
         self.lock().operations.push(Operation {
@@ -208,7 +208,7 @@ impl Recorder {
         });
     }
 
-    /// Records the beginning of a watch; returns its number.
+    /// Records the start of a watch; returns its index.
     #[must_use]
     pub fn watch(&self, prefix: &str, after: Revision, is_filtered: bool) -> usize {
         let mut history = self.lock();
@@ -221,7 +221,7 @@ impl Recorder {
         history.watches.len() - 1
     }
 
-    /// Records something that a watch returned now.
+    /// Records an item that a watch returned now.
     pub fn saw(&self, watch: usize, seen: Seen) {
         let now = self.now();
         if let Some(watch) = self.lock().watches.get_mut(watch) {
@@ -229,7 +229,7 @@ impl Recorder {
         }
     }
 
-    /// Says that others write the same keys.
+    /// Records that there are other writers of the same keys.
     pub fn expect_other_writers(&self) {
         self.lock().has_other_writers = true;
     }

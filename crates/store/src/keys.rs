@@ -1,4 +1,4 @@
-//! The keys of one revision with their entries, and how many there are under a prefix.
+//! The keys of one revision with their entries, and the number of entries per prefix.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -11,11 +11,11 @@ use imbl::{OrdMap, OrdSet};
 use crate::form::{Alike, Forms};
 use crate::{Bloom, Entry, MemoryOptions, Revision};
 
-/// The entries in the order of their keys. Nodes of the trees are copied by every write, so they hold little.
+/// The entries, ordered by key. Every write copies tree nodes, so entries are small.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keys {
     entries: OrdSet<Stored>,
-    /// The number of entries under each prefix that ends with a slash, which the tree cannot count.
+    /// The number of entries under each prefix with a trailing slash, which the tree cannot count.
     counts: OrdMap<Arc<[u8]>, usize>,
 }
 
@@ -42,7 +42,7 @@ impl Keys {
         self.entries.get(key.as_bytes())
     }
 
-    /// Puts an entry in place of the one that has its key, and gives that one.
+    /// Inserts an entry, and returns the replaced one with the same key.
     pub(crate) fn insert(&mut self, stored: Stored) -> Option<Stored> {
         let replaced = self.entries.insert(stored.clone());
         if replaced.is_none() {
@@ -83,7 +83,7 @@ impl Keys {
         prefix: &'k str,
         after: Option<&'k str>,
     ) -> impl Iterator<Item = &'k Stored> {
-        // Both ends are looked for once: the keys between them are not even read.
+        // Both ends are searched once, instead of comparing every key.
         let end = prefix_end(prefix.as_bytes());
         let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let start = match after {
@@ -103,7 +103,7 @@ impl IntoIterator for Keys {
     }
 }
 
-/// The first key after all those with a prefix; none if there is none.
+/// The end of the key range of a prefix; `None` if unbounded.
 pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -115,14 +115,14 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// The prefixes of a key that end with a slash, but for its first byte.
+/// The prefixes of a key with a trailing slash, except the first byte.
 fn prefixes(key: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = key.iter().enumerate().skip(1);
     ends.filter(|(_, byte)| **byte == b'/')
         .filter_map(|(end, _)| key.get(..=end))
 }
 
-/// How the entries of a store are kept.
+/// How entries are stored in memory.
 #[derive(Debug)]
 pub(crate) struct Keep {
     forms: Forms,
@@ -146,7 +146,8 @@ impl Keep {
     }
 }
 
-/// An entry: its key, its value and their revisions, which clones share, and the Bloom filter of its value.
+/// A stored entry: its key, its value and their revisions, shared by clones, and the Bloom filter of its
+/// value.
 #[derive(Debug, Clone)]
 pub(crate) enum Stored {
     Whole(Bloom, Arc<Entry>),
@@ -181,7 +182,7 @@ impl Stored {
         }
     }
 
-    /// The revision the value was last changed at.
+    /// The revision of the last change.
     pub(crate) fn revision(&self) -> Revision {
         match self {
             Self::Whole(_, entry) => entry.revision,
@@ -189,7 +190,7 @@ impl Stored {
         }
     }
 
-    /// The key in two parts, of which the second may be empty.
+    /// The key in two parts, the second of which may be empty.
     fn key(&self) -> (&[u8], &[u8]) {
         match self {
             Self::Whole(_, entry) => (entry.key.as_bytes(), &[]),
@@ -212,7 +213,7 @@ impl Stored {
         }
     }
 
-    /// The bytes that its value keeps in memory.
+    /// The memory size of its value in bytes.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Whole(_, entry) => entry.value.len(),
@@ -247,7 +248,7 @@ impl PartialOrd for Stored {
     }
 }
 
-/// By key.
+/// Ordered by key.
 impl Ord for Stored {
     fn cmp(&self, other: &Self) -> Ordering {
         compare(self.key(), other.key())

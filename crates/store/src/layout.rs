@@ -1,30 +1,30 @@
-//! The form of keys and values in a store that others read too.
+//! The layout of keys and values in a store that is shared with other programs.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// Says how keys and values are kept in etcd (feature `etcd`). Keys in etcd are relative: they follow the prefix of the store, and
-/// begin with a slash like those of the store.
+/// Encodes keys and values for etcd (feature `etcd`). Etcd keys are relative to the prefix of the store, and start with
+/// a slash like the store's keys.
 pub trait Layout: fmt::Debug + Send + Sync + 'static {
-    /// The key in etcd.
+    /// Encodes a key.
     fn encode_key(&self, key: &str) -> String;
 
-    /// The key of a key in etcd; none if it is no key of this store.
+    /// Decodes an etcd key; `None` if it is not a key of this store.
     fn decode_key(&self, key: &str) -> Option<String>;
 
-    /// The prefix in etcd of the keys with a prefix; none if they have none in common. INVARIANT: keys with the
-    /// same prefix have the same order in etcd.
+    /// Encodes a key prefix; `None` if its keys have no common prefix in etcd. INVARIANT: keys with the same prefix
+    /// have the same order in etcd.
     fn encode_prefix(&self, prefix: &str) -> Option<String>;
 
-    /// The value in etcd.
+    /// Encodes a value.
     fn encode_value(&self, key: &str, value: Bytes) -> Bytes;
 
-    /// The value of a value in etcd. What cannot be read stays as it is, and whoever reads it finds that out.
+    /// Decodes a value. Invalid values are returned unchanged, and fail when they are decoded by the reader.
     fn decode_value(&self, key: &str, value: Bytes) -> Bytes;
 }
 
-/// Keys and values as they are.
+/// The identity layout.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlainLayout;
 

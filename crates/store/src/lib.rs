@@ -1,27 +1,26 @@
 //! A versioned key-value store with watch.
 //!
-//! The store knows bytes and revisions. What the bytes mean, who may write them and what an admission
-//! decision is are not its business.
+//! The store handles bytes and revisions. It does not depend on their meaning, and neither authorizes nor admits
+//! writes.
 //!
 //! # The contract
 //!
-//! Every backend keeps these promises; `contract` (feature `contract-tests`) has one test for each.
+//! Every backend has these guarantees; `contract` (feature `contract-tests`) has one test for each.
 //!
-//! - **One counter.** Every change gets a revision greater than all before it, across all keys. An
-//!   entry carries the revision of its last change and that of its creation.
-//! - **Compare and swap.** An update or delete names the revision it expects and fails with the
-//!   current entry otherwise. Of several that expect the same revision, one succeeds.
-//! - **Nothing for nothing.** An update to the same bytes writes nothing and keeps the revision.
-//! - **Reads are snapshots.** A page of a list shows the store at one revision, which it names; the
-//!   next page can be read at the same one.
-//! - **Watches miss nothing.** A watch after revision *r* returns every change of its prefix with a
-//!   greater revision, once, in order, with the entry before the change. A list and a watch after the
-//!   list's revision together see everything.
-//! - **History is bounded.** Reading or watching what was compacted fails as [`Compacted`]; it never
-//!   returns a part. A slow watcher is cut off so; it never holds up a writer.
-//! - **Acknowledged is kept.** When a write returns, every later read sees it; on a durable backend it
-//!   survives a crash.
-//! - **Entries may expire.** One created with a time to live is deleted after it, as by a writer.
+//! - **One counter.** Every change has a greater revision than all previous ones, across all keys. An entry has
+//!   the revision of its last change and that of its creation.
+//! - **Compare and swap.** An update or delete has an expected revision, and otherwise fails with the current
+//!   entry. Of several with the same expected revision, one succeeds.
+//! - **No-op updates.** An update with the same bytes writes nothing and keeps the revision.
+//! - **Snapshot reads.** A page of a list is a snapshot at one revision, which it returns; the next page can be
+//!   read at the same one.
+//! - **Reliable watches.** A watch after revision *r* returns every change of its prefix with a greater revision,
+//!   once, in order, with the previous entry. A list, followed by a watch from the list's revision, misses
+//!   nothing.
+//! - **Bounded history.** Reading or watching compacted revisions fails as [`Compacted`]; the result is never
+//!   partial. A slow watcher expires this way; it never blocks a writer.
+//! - **Durability.** When a write returns, every later read returns it; on a durable backend it survives a crash.
+//! - **Expiry.** An entry with a time to live is deleted after it, as by a writer.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -86,12 +85,12 @@ pub use layout::{Layout, PlainLayout};
 pub use memory::{MemoryOptions, MemoryStore};
 pub use snapshot::{Snapshot, SnapshotBytes, SnapshotEntry, SnapshotError, SnapshotReader};
 
-/// A point in the history of a store.
+/// A revision in the history of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// Before every change.
+    /// The revision before all changes.
     pub const START: Self = Self(0);
 }
 
@@ -108,40 +107,40 @@ pub struct Entry {
     pub key: Arc<str>,
     /// The value.
     pub value: Bytes,
-    /// The revision the key was created at.
+    /// The revision of its creation.
     pub created: Revision,
-    /// The revision the value was last changed at.
+    /// The revision of its last change.
     pub revision: Revision,
 }
 
 /// The state of the store to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadAt {
-    /// The newest: everything acknowledged before the read.
+    /// The latest state: includes everything acknowledged before the read.
     Latest,
-    /// Any state at least this new.
+    /// Any state that is at least as new.
     NotOlderThan(Revision),
-    /// This very state.
+    /// Exactly this state.
     Exact(Revision),
 }
 
 /// A request to list keys.
 #[derive(Debug, Clone, Copy)]
 pub struct List<'l> {
-    /// Keys that start with this.
+    /// The key prefix.
     pub prefix: &'l str,
     /// The state to list.
     pub at: ReadAt,
-    /// Only keys greater than this one, to go on after a page.
+    /// Only keys greater than this one, to continue after a page.
     pub after: Option<&'l str>,
-    /// At most so many.
+    /// The maximum number of entries.
     pub limit: Option<usize>,
-    /// Entries whose Bloom filter lacks any of this may be left out. They count as read, not as listed.
+    /// Entries whose Bloom filter does not contain this one may be skipped. They count as read, not as listed.
     pub bloom: Bloom,
 }
 
 impl<'l> List<'l> {
-    /// Everything under a prefix, in its newest state.
+    /// Lists everything under a prefix, in the latest state.
     #[must_use]
     pub fn all(prefix: &'l str) -> Self {
         Self {
@@ -154,14 +153,14 @@ impl<'l> List<'l> {
     }
 }
 
-/// A part of a list, in the order of keys.
+/// A page of a list, ordered by key.
 #[derive(Debug, Clone)]
 pub struct Page {
-    /// The entries, shared with the store: a list of everything copies none.
+    /// The entries, shared with the store: listing everything copies nothing.
     pub entries: Vec<Arc<Entry>>,
-    /// The state they are from.
+    /// The revision of the state.
     pub revision: Revision,
-    /// The number of further entries after the last one; with a Bloom filter, those included that may be left out.
+    /// The number of entries after the last one; with a Bloom filter, including those that may be skipped.
     pub remaining: usize,
 }
 
@@ -172,14 +171,14 @@ pub enum Event {
     Put {
         /// The new entry.
         entry: Entry,
-        /// The one before; none if the key was created.
+        /// The previous entry; `None` if the key was created.
         previous: Option<Entry>,
     },
     /// A key was deleted.
     Delete {
         /// The revision of the deletion.
         revision: Revision,
-        /// The entry until then.
+        /// The deleted entry.
         previous: Entry,
     },
 }
@@ -194,7 +193,7 @@ impl Event {
         }
     }
 
-    /// The entry that was there before.
+    /// The previous entry.
     pub(crate) fn previous(&self) -> Option<&Entry> {
         match self {
             Self::Put { previous, .. } => previous.as_ref(),
@@ -202,7 +201,7 @@ impl Event {
         }
     }
 
-    /// The key that changed.
+    /// The changed key.
     #[must_use]
     pub fn key(&self) -> &Arc<str> {
         match self {
@@ -212,33 +211,33 @@ impl Event {
     }
 }
 
-/// The store cannot be reached, or cannot keep its promises.
+/// The store is unavailable, or cannot guarantee its contract.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("storage is unavailable: {0}")]
 pub struct Unavailable(pub String);
 
-/// History up to some revision is gone.
+/// History up to some revision is compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("revisions before {oldest} are compacted")]
 pub struct Compacted {
-    /// The oldest revision that can still be read.
+    /// The oldest revision that can be read.
     pub oldest: Revision,
 }
 
-/// A write that did not happen.
+/// A failed write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The key to create exists.
+    /// The key already exists.
     #[error("`{}` already exists", .0.key)]
     AlreadyExists(Box<Entry>),
     /// The entry is not at the expected revision.
     #[error("`{}` is at revision {}, not at the expected revision", .0.key, .0.revision)]
     Conflict(Box<Entry>),
-    /// There is no such key.
+    /// The key does not exist.
     #[error("key not found")]
     NotFound,
-    /// The value is larger than is stored.
+    /// The value exceeds the size limit.
     #[error("etcdserver: request is too large")]
     TooLarge,
     /// The backend failed.
@@ -246,17 +245,17 @@ pub enum WriteError {
     Unavailable(#[from] Unavailable),
 }
 
-/// A read that did not happen.
+/// A failed read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The state is gone.
+    /// The revision is compacted.
     #[error(transparent)]
     Compacted(#[from] Compacted),
-    /// The state is not there yet.
+    /// The revision is in the future.
     #[error("revision is ahead of the store's revision {current}")]
     Future {
-        /// The newest revision.
+        /// The latest revision.
         current: Revision,
     },
     /// The backend failed.
@@ -267,11 +266,11 @@ pub enum ReadError {
 /// The store.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Creates a key, which lives for `ttl` at most if given.
+    /// Creates a key, optionally with a time to live `ttl`.
     ///
     /// # Errors
     ///
-    /// The key exists.
+    /// The key already exists.
     async fn create(
         &self,
         key: &str,
@@ -279,12 +278,12 @@ pub trait Store: Send + Sync + 'static {
         ttl: Option<Duration>,
     ) -> Result<Revision, WriteError>;
 
-    /// Changes the value of a key that is at `expected`. The same bytes change nothing. A time to
-    /// live given at creation stays as it is.
+    /// Updates the value of a key at revision `expected`. The same bytes are a no-op. A time to live given at
+    /// creation does not change.
     ///
     /// # Errors
     ///
-    /// The key is at another revision, or gone.
+    /// The key is at another revision, or does not exist.
     async fn update(
         &self,
         key: &str,
@@ -292,41 +291,41 @@ pub trait Store: Send + Sync + 'static {
         value: Bytes,
     ) -> Result<Revision, WriteError>;
 
-    /// Deletes a key that is at `expected`; returns when, and what it was.
+    /// Deletes a key at revision `expected`; returns the revision of the deletion and the deleted entry.
     ///
     /// # Errors
     ///
-    /// The key is at another revision, or gone.
+    /// The key is at another revision, or does not exist.
     async fn delete(&self, key: &str, expected: Revision) -> Result<(Revision, Entry), WriteError>;
 
-    /// Reads a key; also says which state was read.
+    /// Reads a key; also returns the revision of the state.
     ///
     /// # Errors
     ///
-    /// The state is gone or not there yet.
+    /// The revision is compacted or in the future.
     async fn get(&self, key: &str, at: ReadAt) -> Result<(Option<Entry>, Revision), ReadError>;
 
-    /// Lists keys in their order.
+    /// Lists keys in order.
     ///
     /// # Errors
     ///
-    /// The state is gone or not there yet.
+    /// The revision is compacted or in the future.
     async fn list(&self, list: List<'_>) -> Result<Page, ReadError>;
 
     /// Watches the changes of a prefix after a revision.
     ///
     /// # Errors
     ///
-    /// The revision is gone or not there yet.
+    /// The revision is compacted or in the future.
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>, ReadError> {
         self.watch_if(prefix, after, None).await
     }
 
-    /// Watches some changes of a prefix after a revision. The others do not even wake the watcher.
+    /// Watches the matching changes of a prefix after a revision. Other changes do not wake the watcher.
     ///
     /// # Errors
     ///
-    /// The revision is gone or not there yet.
+    /// The revision is compacted or in the future.
     async fn watch_if(
         &self,
         prefix: &str,
@@ -334,22 +333,22 @@ pub trait Store: Send + Sync + 'static {
         filter: Option<Filter>,
     ) -> Result<Box<dyn Watch>, ReadError>;
 
-    /// The newest revision: that of the last acknowledged change.
+    /// The latest revision: that of the last acknowledged change.
     ///
     /// # Errors
     ///
     /// The backend failed.
     async fn revision(&self) -> Result<Revision, Unavailable>;
 
-    /// Forgets history: states and changes before `oldest` cannot be read any more.
+    /// Compacts history: states and changes before `oldest` can no longer be read.
     ///
     /// # Errors
     ///
-    /// The revision is not there yet.
+    /// The revision is in the future.
     async fn compact(&self, oldest: Revision) -> Result<(), ReadError>;
 
-    /// Takes everything at the newest revision, for a backup. Writes go on meanwhile. Where times to live are not
-    /// known, entries have none.
+    /// A snapshot of everything at the latest revision, for a backup. Does not block writes. If times to live are
+    /// not known, entries have none.
     ///
     /// # Errors
     ///
@@ -361,30 +360,30 @@ pub trait Store: Send + Sync + 'static {
         Ok(Snapshot::new(page.revision, entries))
     }
 
-    /// Returns true if other processes write to the same store.
+    /// Returns true if other processes share the store.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// The error after which nothing can be written any more, if there was one. Reads go on.
+    /// The error after which all writes fail, if any. Reads continue.
     fn failure(&self) -> Option<Unavailable> {
         None
     }
 }
 
-/// Says which changes to watch. Runs whenever something is written, so it is to be quick.
+/// Selects the changes to watch. Called for every write, so it must be fast.
 pub type Filter = Arc<dyn Fn(&Event) -> bool + Send + Sync>;
 
-/// A running watch. Dropping it ends it.
+/// A watch, ended when dropped.
 #[async_trait]
 pub trait Watch: Send {
-    /// Waits for the next change. May be dropped while it waits, and nothing is lost.
+    /// Waits for the next change. Cancel-safe: dropping the future loses no event.
     ///
     /// # Errors
     ///
-    /// The watch fell behind what history keeps, or the backend failed. The watch is over.
+    /// The watch fell behind the history, or the backend failed. The watch has ended.
     async fn next(&mut self) -> Result<Event, ReadError>;
 
-    /// A revision up to which every change of the prefix was returned.
+    /// The revision up to which all changes of the prefix were returned.
     fn progress(&self) -> Revision;
 }

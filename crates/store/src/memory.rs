@@ -1,8 +1,8 @@
-//! The backend in memory.
+//! The in-memory backend.
 //!
-//! One immutable [`State`] holds the keys and the recent changes; readers take the current one without
-//! waiting, and one writer at a time puts the next in its place. Keys and history are persistent
-//! collections, so a state shares all but the change with the one before it.
+//! One immutable [`State`] contains the keys and the recent changes; readers load the current one without
+//! locking, and one writer at a time replaces it. Keys and history are persistent collections, so
+//! consecutive states share everything but the change.
 
 mod expiry;
 
@@ -22,19 +22,19 @@ use crate::{
 };
 use expiry::Expiry;
 
-/// The amount of history to keep.
+/// How much history to keep, and how to store values.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryOptions {
-    /// At most so many changes, whatever their age.
+    /// The maximum number of changes, regardless of age.
     pub max_events: usize,
-    /// At most so many bytes of values that only history keeps, whatever their age.
+    /// The maximum size in bytes of values that only occur in the history, regardless of age.
     pub max_bytes: usize,
-    /// Changes younger than this are kept while the number allows it.
+    /// Changes younger than this are kept within the maximum number.
     pub min_age: Duration,
-    /// Values of keys that begin so are kept as what they differ in from others: many that are alike take a
-    /// fraction of the room, and reading one takes somewhat longer.
+    /// Key prefixes of similar values, which are compressed against a template: this uses a fraction of the
+    /// memory, and reads are somewhat slower.
     pub alike: &'static [&'static str],
-    /// The Bloom filter of a value, which is made when the value is stored.
+    /// Computes the Bloom filter of a value when it is stored.
     pub bloom: fn(&[u8]) -> Bloom,
 }
 
@@ -51,7 +51,7 @@ impl Default for MemoryOptions {
     }
 }
 
-/// A store that lives as long as the process. Clones are handles to the same store.
+/// A store that is not persisted. Clones are handles to the same store.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -60,7 +60,7 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Shared {
     published: Arc<Published>,
-    /// Held while the next state is made and put in place.
+    /// Locked while the next state is computed and published.
     writer: Mutex<()>,
     expiry: Expiry,
     options: MemoryOptions,
@@ -73,13 +73,13 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store with the usual history.
+    /// Creates an empty store with the default history.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn with_options(options: MemoryOptions) -> Self {
         let shared = Shared {
@@ -95,13 +95,13 @@ impl MemoryStore {
 }
 
 impl Shared {
-    /// Makes the next state from the current one. `decide` says what changes; `None` leaves everything
-    /// as it is.
+    /// Computes the next state from the current one. `decide` returns the change; `None` keeps the current
+    /// state.
     fn write<T>(
         &self,
         decide: impl FnOnce(&State) -> Result<(Option<Event>, T), WriteError>,
     ) -> Result<T, WriteError> {
-        // A writer that panicked left no half-made state behind: states are replaced as a whole.
+        // A panic of a writer leaves a consistent state: states are replaced atomically.
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.published.current();
         let (event, result) = decide(&current)?;

@@ -1,6 +1,6 @@
-//! The newest state: readers take it without waiting, watchers wait for changes they are about.
+//! The latest state: readers load it without locking, watchers wait for matching changes.
 //!
-//! A change wakes those alone whose prefix and filter fit it, however many others there are.
+//! A change only wakes watchers whose prefix and filter match, regardless of the number of others.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -13,28 +13,28 @@ use crate::keys::{Keys, Stored};
 use crate::state::State;
 use crate::{Entry, Event, Filter, List, Page, ReadAt, ReadError, Revision};
 
-/// The newest state. One writer at a time puts the next in its place.
+/// The latest state. One writer at a time replaces it.
 #[derive(Debug)]
 pub(crate) struct Published {
     state: ArcSwap<State>,
-    /// Locked while a state is put in place, so that whoever subscribes misses none.
+    /// Locked while a state is published, so that new subscribers miss no change.
     subscribers: Mutex<Subscribers>,
     pages: Mutex<Pages>,
 }
 
-/// The pages that are remembered.
+/// The number of remembered pages.
 const PAGES: usize = 1_000;
 
-/// The last pages that were read, and how many entries came after them: whoever reads on wants to know it again, and to count
-/// takes as long as there are entries.
+/// The last pages that were read, with the number of entries after them: the next page needs it again, and counting is
+/// linear in the number of entries.
 #[derive(Debug, Default)]
 struct Pages {
     remaining: HashMap<PageEnd, usize>,
-    /// The oldest first.
+    /// Oldest first.
     order: VecDeque<PageEnd>,
 }
 
-/// The prefix and revision of a page, and its last key.
+/// The prefix, the revision and the last key of a page.
 type PageEnd = (Arc<str>, Revision, Arc<str>);
 
 impl Pages {
@@ -56,14 +56,14 @@ impl Pages {
     }
 }
 
-/// Subscribers by their prefixes, and these by their lengths: a key is looked up once for each length.
+/// Subscribers by prefix length, then by prefix: a key is looked up once per length.
 #[derive(Debug, Default)]
 struct Subscribers {
     by_length: BTreeMap<usize, HashMap<String, BTreeMap<u64, Arc<Subscriber>>>>,
     next_id: u64,
 }
 
-/// A watcher, and the changes it has yet to see.
+/// A watcher with its pending changes.
 pub(crate) struct Subscriber {
     id: u64,
     prefix: String,
@@ -72,8 +72,8 @@ pub(crate) struct Subscriber {
     woken: Notify,
 }
 
-/// INVARIANT: every change a subscriber is about and has not seen is at `first` or later, and at `last` or
-/// earlier.
+/// INVARIANT: every matching change that the subscriber has not seen has a revision between `first` and `last`,
+/// inclusive.
 #[derive(Debug)]
 struct Unseen {
     first: Option<Revision>,
@@ -81,7 +81,7 @@ struct Unseen {
 }
 
 impl Subscribers {
-    /// The subscribers affected by a change.
+    /// The subscribers that match a change.
     fn of<'s>(&'s self, event: &Event) -> impl Iterator<Item = &'s Arc<Subscriber>> {
         let key: &str = event.key();
         let prefixes = self.by_length.range(..=key.len());
@@ -117,25 +117,25 @@ impl Subscriber {
         &self.prefix
     }
 
-    /// Returns true if a change is one it watches.
+    /// Returns true if a change matches its prefix and filter.
     pub(crate) fn is_about(&self, event: &Event) -> bool {
         event.key().starts_with(&self.prefix)
             && self.filter.as_ref().is_none_or(|filter| filter(event))
     }
 
-    /// The revision before which it has seen every change up to `newest`; none if it has seen all.
+    /// The first unseen revision up to `newest`; `None` if all are seen.
     pub(crate) fn first_unseen(&self, newest: Revision) -> Option<Revision> {
         self.unseen().first.filter(|first| *first <= newest)
     }
 
-    /// Takes note that it has seen every change up to a revision.
+    /// Marks all changes up to a revision as seen.
     pub(crate) fn seen(&self, revision: Revision) {
         let mut unseen = self.unseen();
         let more = unseen.last > revision;
         unseen.first = more.then_some(Revision(revision.0 + 1));
     }
 
-    /// Waits for a change it is about.
+    /// Waits for a matching change.
     pub(crate) async fn woken(&self) {
         self.woken.notified().await;
     }
@@ -175,18 +175,18 @@ impl Published {
         }
     }
 
-    /// The newest state.
+    /// The latest state.
     pub(crate) fn current(&self) -> Arc<State> {
         self.state.load_full()
     }
 
-    /// Puts the next state in place and wakes the watchers of its changes.
+    /// Publishes the next state and wakes the watchers of its changes.
     pub(crate) fn publish(&self, state: State) {
         let subscribers = self.subscribers();
         let before = self.revision();
         let mut concerned = Vec::new();
         if state.check_history(before).is_err() {
-            // A change was too large to be kept. Nobody knows whom it concerned: all are cut off.
+            // A change was too large for the history. Its watchers are unknown, so all of them expire.
             for subscriber in subscribers.all() {
                 subscriber.mark(Revision(before.0 + 1));
                 concerned.push(subscriber);
@@ -194,7 +194,7 @@ impl Published {
         }
         for event in state.events_after(before, "") {
             for subscriber in subscribers.of(&event) {
-                // Before the state is seen: whoever finds nothing marked has seen all of it.
+                // Before the state is published: a watcher without a mark has seen everything in the state.
                 subscriber.mark(event.revision());
                 concerned.push(subscriber);
             }
@@ -215,7 +215,7 @@ impl Published {
         subscribers.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets history before a revision. Not while something is written.
+    /// Compacts history before a revision. Must not run concurrently with a write.
     pub(crate) fn compact(&self, oldest: Revision) -> Result<(), ReadError> {
         let current = self.current();
         if oldest > current.revision {
@@ -274,7 +274,7 @@ impl Published {
         })
     }
 
-    /// Subscribes to changes after a revision whose history is still there.
+    /// Subscribes to changes after a revision, if its history is available.
     pub(crate) fn subscribe(
         &self,
         prefix: &str,

@@ -1,7 +1,7 @@
-//! The encoding of an entry, with a checksum of its own: a damaged entry is refused.
+//! The encoding of an entry, with its own checksum: a corrupted entry is rejected.
 //!
-//! The pages of the file have checksums too, which guard its structure. This one guards an entry from
-//! the moment it is made until it is in memory again, whatever lies between.
+//! The pages of the file have checksums too, which protect its structure. This one protects an entry end to end,
+//! from encoding to decoding.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use bytes::Bytes;
 use crate::state::Undo;
 use crate::{Entry, Revision};
 
-/// Checksum, revision of creation, revision, deadline. All numbers are little-endian.
+/// Checksum, creation revision, revision, deadline. All integers are little-endian.
 const HEADER: usize = 4 + 8 + 8 + 8;
 
-/// The time an entry expires, in milliseconds since 1970; zero is never.
+/// The expiry time of an entry, in milliseconds since 1970; zero means never.
 pub(crate) type Deadline = u64;
 
-/// An entry as bytes. The key is not part of them, but of their checksum.
+/// Encodes an entry. The key is not included, but part of the checksum.
 pub(crate) fn encode(entry: &Entry, deadline: Deadline) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + entry.value.len());
     bytes.extend_from_slice(&[0; 4]);
@@ -29,7 +29,7 @@ pub(crate) fn encode(entry: &Entry, deadline: Deadline) -> Vec<u8> {
     bytes
 }
 
-/// The entry in some bytes, if they are as they were written.
+/// Decodes an entry; `None` if the checksum does not match.
 pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> Option<(Entry, Deadline)> {
     let (stored, rest) = bytes.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*stored) != checksum(key, rest) {
@@ -47,8 +47,8 @@ pub(crate) fn decode(key: &[u8], bytes: &[u8]) -> Option<(Entry, Deadline)> {
     Some((entry, u64::from_le_bytes(*deadline)))
 }
 
-/// A change as history keeps it: the entry that it replaced, by which it is undone. The revision is not part of the
-/// bytes, but of their checksum.
+/// Encodes a change for the history: the replaced entry, to undo the change. The revision is not included, but part
+/// of the checksum.
 pub(crate) fn encode_change(revision: Revision, key: &str, before: Option<&Entry>) -> Vec<u8> {
     let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
     let mut bytes = vec![0; 4];
@@ -64,7 +64,7 @@ pub(crate) fn encode_change(revision: Revision, key: &str, before: Option<&Entry
     bytes
 }
 
-/// The change in some bytes, if they are as they were written.
+/// Decodes a change; `None` if the checksum does not match.
 pub(crate) fn decode_change(revision: Revision, bytes: &[u8]) -> Option<Undo> {
     let (stored, rest) = bytes.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*stored) != checksum(&revision.0.to_le_bytes(), rest) {
@@ -94,10 +94,10 @@ pub(crate) fn decode_change(revision: Revision, bytes: &[u8]) -> Option<Undo> {
     })
 }
 
-/// Facts about the store as a whole.
+/// Metadata of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// The newest revision.
+    /// The latest revision.
     pub(crate) revision: Revision,
     /// The number of entries.
     pub(crate) entries: u64,

@@ -1,13 +1,13 @@
-//! Everything in a store at one revision, as a stream of bytes for backups.
+//! A snapshot of a store at one revision, as a byte stream for backups.
 //!
 //! ```text
 //!   "lockgate snapshot 1\n"  revision  number of entries
-//!   length  length of the key  key  record                 for every entry, in the order of keys
-//!   0  SHA-256 of all before
+//!   length  length of the key  key  record                 for every entry, ordered by key
+//!   0  SHA-256 of all preceding bytes
 //! ```
 //!
-//! Numbers are little-endian, of 8 bytes in the first line and of 4 elsewhere. Records are those of the disk, and have
-//! checksums of their own.
+//! Integers are little-endian, of 8 bytes in the first line and of 4 elsewhere. Records are those of the disk, with
+//! their own checksums.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -19,13 +19,13 @@ use crate::record::{self, Deadline};
 use crate::{Entry, Revision};
 
 const MAGIC: &[u8] = b"lockgate snapshot 1\n";
-/// The longest entry that is read: far more than is ever stored.
+/// The maximum size of an entry to read: far above any stored entry.
 const MOST_BYTES: usize = 64 << 20;
 
-/// The pieces in which a snapshot is read.
+/// The read buffer size.
 const PIECE: usize = 64 << 10;
 
-/// Everything in a store at one revision.
+/// A snapshot of a store at one revision.
 pub struct Snapshot {
     revision: Revision,
     count: u64,
@@ -37,7 +37,7 @@ pub struct Snapshot {
 pub struct SnapshotEntry {
     /// The entry.
     pub entry: Entry,
-    /// The time it expires, in milliseconds since 1970; zero is never, or not known.
+    /// The expiry time, in milliseconds since 1970; zero means never, or unknown.
     pub deadline: u64,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    /// A snapshot of entries in the order of their keys.
+    /// Creates a snapshot of entries, ordered by key.
     pub(crate) fn new<I>(revision: Revision, entries: I) -> Self
     where
         I: ExactSizeIterator<Item = (Entry, Deadline)> + Send + Sync + 'static,
@@ -77,7 +77,7 @@ impl Snapshot {
         self.count
     }
 
-    /// Gives entries without a deadline the one that this says, if it is not zero.
+    /// Sets the deadline of entries without one to the result of `deadline`, unless that is zero.
     #[must_use]
     pub fn expiring(self, deadline: impl Fn(&str) -> u64 + Send + Sync + 'static) -> Self {
         let entries = self.entries.map(move |mut it| {
@@ -92,12 +92,12 @@ impl Snapshot {
         }
     }
 
-    /// The entries, in the order of their keys.
+    /// The entries, ordered by key.
     pub fn entries(self) -> impl Iterator<Item = SnapshotEntry> + Send + Sync {
         self.entries
     }
 
-    /// The bytes, piece by piece.
+    /// The encoded snapshot, in pieces.
     #[must_use]
     pub fn bytes(self) -> SnapshotBytes {
         SnapshotBytes {
@@ -109,13 +109,13 @@ impl Snapshot {
     }
 }
 
-/// The bytes of a snapshot.
+/// An encoded snapshot.
 #[derive(Debug)]
 pub struct SnapshotBytes {
     snapshot: Snapshot,
     digest: Sha256,
     part: Part,
-    /// The rest of a piece that was read.
+    /// The rest of the current piece.
     unread: Bytes,
 }
 
@@ -127,7 +127,7 @@ enum Part {
 }
 
 impl SnapshotBytes {
-    /// The next piece, of about this size; none at the end.
+    /// The next piece, of about this size; `None` at the end.
     pub fn next_piece(&mut self, size: usize) -> Option<Bytes> {
         if self.part == Part::Over {
             return None;
@@ -171,22 +171,22 @@ impl Read for SnapshotBytes {
     }
 }
 
-/// A snapshot that cannot be read.
+/// An invalid snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// The file cannot be read.
     #[error("cannot read the snapshot: {0}")]
     Io(#[from] io::Error),
-    /// Something else is in it.
+    /// The file is not a snapshot.
     #[error("not a lockgate snapshot, or written by a later version")]
     Foreign,
-    /// It does not hold what was written to it.
+    /// The snapshot is corrupted.
     #[error("the snapshot is damaged: {0}")]
     Damaged(String),
 }
 
-/// Reads a snapshot, and verifies it. What it returns is certain once it has returned the end.
+/// Reads and verifies a snapshot. Entries are only verified once the end was returned.
 #[derive(Debug)]
 pub struct SnapshotReader<R> {
     input: R,
@@ -198,11 +198,11 @@ pub struct SnapshotReader<R> {
 }
 
 impl<R: Read> SnapshotReader<R> {
-    /// Reads the beginning of a snapshot.
+    /// Reads the header of a snapshot.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is none.
+    /// It cannot be read, or is not a snapshot.
     pub fn open(input: R) -> Result<Self, SnapshotError> {
         let mut reader = Self {
             input,
@@ -238,11 +238,11 @@ impl<R: Read> SnapshotReader<R> {
         self.count
     }
 
-    /// The next entry; none at the end, if all were as they were written.
+    /// The next entry; `None` at the end, if all checksums match.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is damaged.
+    /// It cannot be read, or is corrupted.
     pub fn next_entry(&mut self) -> Result<Option<SnapshotEntry>, SnapshotError> {
         let length = self.length()?;
         if length == 0 {
@@ -312,7 +312,7 @@ impl<R: Read> Iterator for SnapshotReader<R> {
     }
 }
 
-/// The key and the record of an entry.
+/// Splits an entry into its key and its record.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
@@ -383,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Checksums can be made for anything: what is checked is also what follows from them.
+    /// Valid checksums are not sufficient: the contents are validated, too.
     #[test]
     fn entries_that_cannot_be_there_are_refused() {
         let mut twice = entries(2);

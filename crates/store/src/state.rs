@@ -1,4 +1,4 @@
-//! The store at one revision: its keys, and the changes that led there.
+//! The store at one revision: its keys, and recent changes.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use tokio::time::Instant;
 use crate::keys::{Keep, Keys, Stored};
 use crate::{Compacted, Entry, Event, MemoryOptions, Revision, WriteError};
 
-/// A revision of the store. INVARIANT: `history` has every change after `oldest` and up to `revision`, in
-/// order. Where others share the counter there are revisions without a change, and a revision may have several.
+/// A revision of the store. INVARIANT: `history` contains every change after `oldest` and up to `revision`, in
+/// order. If the counter is shared, there are revisions without a change, and a revision may have several.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
     pub(crate) revision: Revision,
     pub(crate) keys: Keys,
-    /// The oldest revision whose keys are known.
+    /// The oldest revision that can be read.
     oldest: Revision,
     history: Vector<Arc<Change>>,
-    /// The bytes of all changes in `history`.
+    /// The size of all changes in `history`, in bytes.
     history_bytes: usize,
     keep: Arc<Keep>,
 }
@@ -27,18 +27,18 @@ pub(crate) struct State {
 #[derive(Debug)]
 struct Change {
     revision: Revision,
-    /// None for a deletion.
+    /// `None` for a deletion.
     now: Option<Stored>,
-    /// None for a creation.
+    /// `None` for a creation.
     before: Option<Stored>,
     at: Instant,
-    /// The keys before the change, at some changes only: what they do not share with those after it is
-    /// more than the change.
+    /// A checkpoint of the keys before the change, at some changes only: it uses more memory than the change
+    /// for the nodes that it does not share.
     keys_before: Option<Box<Keys>>,
 }
 
 impl Change {
-    /// The size of the superseded value that the change keeps in memory.
+    /// The memory size of the superseded value in bytes.
     fn bytes(&self) -> usize {
         self.before.as_ref().map_or(0, Stored::size)
     }
@@ -48,7 +48,7 @@ impl Change {
         stored.is_some_and(|stored| stored.is_under(prefix))
     }
 
-    /// The change as others are told of it; none for what cannot be: neither before nor after.
+    /// The change as an event; `None` if there is neither a previous nor a new entry.
     fn event(&self) -> Option<Event> {
         let before = self.before.as_ref().map(Stored::entry);
         Some(match &self.now {
@@ -64,17 +64,17 @@ impl Change {
     }
 }
 
-/// A change of the past, by what it replaced.
+/// A past change, with the replaced entry.
 #[derive(Debug)]
 pub(crate) struct Undo {
     pub(crate) key: Arc<str>,
     pub(crate) revision: Revision,
-    /// None for a creation.
+    /// `None` for a creation.
     pub(crate) before: Option<Entry>,
 }
 
-/// Most changes that are undone to find the keys of an earlier revision: as long as a fraction of a
-/// millisecond takes, and rare enough that what checkpoints do not share is little beside the changes.
+/// The maximum number of changes to undo for the keys of an earlier revision: this takes a fraction of a
+/// millisecond, and checkpoints are rare enough that their unshared nodes are small compared with the changes.
 const CHECKPOINT: u64 = 1024;
 
 impl Default for Revision {
@@ -84,7 +84,7 @@ impl Default for Revision {
 }
 
 impl State {
-    /// A state without history: nothing before it can be read.
+    /// Creates a state without history: nothing earlier can be read.
     pub(crate) fn new(revision: Revision, keys: Keys, keep: Arc<Keep>) -> Self {
         Self {
             revision,
@@ -96,8 +96,8 @@ impl State {
         }
     }
 
-    /// The state with the changes that led to it, as much of them as the options ask for. None if they did not:
-    /// every revision is one change, and each is followed by the next.
+    /// Creates a state with the changes up to it, as many as the options allow. `None` if they are not
+    /// consistent: every revision must be one change, without gaps.
     pub(crate) fn with_history(
         mut self,
         changes: Vec<Undo>,
@@ -145,7 +145,7 @@ impl State {
         Some(self)
     }
 
-    /// Nothing yet.
+    /// Creates an empty state.
     pub(crate) fn empty(options: &MemoryOptions) -> Self {
         Self::new(Revision::START, Keys::new(), Keep::new(options))
     }
@@ -161,7 +161,7 @@ impl State {
         Revision(self.revision.0 + 1)
     }
 
-    /// The change that creates a key.
+    /// Creates a key.
     pub(crate) fn create(&self, key: &str, value: Bytes) -> Result<Event, WriteError> {
         if let Some(current) = self.keys.get(key) {
             return Err(WriteError::AlreadyExists(Box::new(current.entry())));
@@ -179,7 +179,7 @@ impl State {
         })
     }
 
-    /// The change that gives a key another value; none if it has that value already.
+    /// Updates the value of a key; `None` for a no-op.
     pub(crate) fn update(
         &self,
         key: &str,
@@ -201,7 +201,7 @@ impl State {
         }))
     }
 
-    /// The change that deletes an entry.
+    /// Deletes an entry.
     pub(crate) fn delete(&self, previous: Entry) -> Event {
         Event::Delete {
             revision: self.next_revision(),
@@ -209,13 +209,13 @@ impl State {
         }
     }
 
-    /// The change that deletes a key whose time is over; none if it is gone, or made anew since.
+    /// Deletes an expired key; `None` if it was deleted, or created again since.
     pub(crate) fn expire(&self, key: &str, created: Revision) -> Option<Event> {
         let previous = self.keys.get(key)?;
         (previous.created() == created).then(|| self.delete(previous.entry()))
     }
 
-    /// The state after a change, with as much history as the options ask for.
+    /// The state after a change, with as much history as the options allow.
     pub(crate) fn after(&self, event: Event, now: Instant, options: &MemoryOptions) -> Self {
         let mut keys = self.keys.clone();
         let revision = event.revision();
@@ -239,8 +239,8 @@ impl State {
         let mut history_bytes = self.history_bytes + change.bytes();
         history.push_back(Arc::new(change));
         let mut first = self.oldest;
-        // Old changes go in twos at most, so that no single write pays for all of them; only a large
-        // one makes room for itself.
+        // At most two old changes are dropped per write, so that no single write is slow; only a large change
+        // drops as many as it needs.
         let mut freed = 0;
         while let Some(oldest) = history.front() {
             let too_large = history_bytes > options.max_bytes && history.len() > 1;
@@ -264,7 +264,7 @@ impl State {
         }
     }
 
-    /// The same state at a later revision, up to which nothing changed.
+    /// The same state at a later revision, without changes in between.
     #[cfg(feature = "etcd")]
     pub(crate) fn advanced(&self, revision: Revision) -> Self {
         Self {
@@ -283,7 +283,7 @@ impl State {
         }
     }
 
-    /// The keys as they were at an earlier revision.
+    /// The keys at an earlier revision.
     pub(crate) fn keys_at(&self, revision: Revision) -> Result<Keys, Compacted> {
         self.check_history(revision)?;
         let first = self.index_after(revision);
@@ -292,7 +292,7 @@ impl State {
         let mut keys = checkpoint
             .and_then(|index| later().nth(index)?.keys_before.as_deref().cloned())
             .unwrap_or_else(|| self.keys.clone());
-        // From there back to the wanted revision, the last change first.
+        // Undoes the changes from there to the requested revision, the last one first.
         let changes: Vec<_> = later()
             .take(checkpoint.unwrap_or(self.history.len()))
             .collect();
@@ -310,7 +310,7 @@ impl State {
         Ok(keys)
     }
 
-    /// Checks that every change after `revision` is still there.
+    /// Checks that every change after `revision` is in the history.
     pub(crate) fn check_history(&self, revision: Revision) -> Result<(), Compacted> {
         let oldest = self.oldest();
         if revision < oldest {
@@ -333,8 +333,8 @@ impl State {
             .filter_map(|change| change.event())
     }
 
-    /// The wanted changes of keys under a prefix, of the first revision after `after` that has any. One, unless
-    /// several keys were changed at once.
+    /// The matching changes under a prefix of the first revision after `after` that has any. One, unless
+    /// several keys changed at once.
     pub(crate) fn next_events(
         &self,
         after: Revision,
@@ -363,7 +363,7 @@ impl State {
         state
     }
 
-    /// The oldest revision whose keys are known.
+    /// The oldest revision that can be read.
     pub(crate) fn oldest(&self) -> Revision {
         self.oldest
     }
@@ -371,7 +371,7 @@ impl State {
     /// The index of the first change after `revision` in the history.
     fn index_after(&self, revision: Revision) -> usize {
         let is_later = |index: usize| Some(self.history.get(index)?.revision > revision);
-        // Right where every revision is a change, which it mostly is.
+        // Exact if every revision is one change, which is usually the case.
         let guess = revision.0.saturating_sub(self.oldest.0);
         let guess = usize::try_from(guess).unwrap_or(usize::MAX);
         let guess = guess.min(self.history.len());

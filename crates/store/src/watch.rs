@@ -1,4 +1,4 @@
-//! Watching: a cursor into the history of the newest state.
+//! Watches: a cursor into the history of the latest state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::{Event, Filter, ReadError, Revision, Watch};
 pub(crate) struct Cursor {
     published: Arc<Published>,
     subscriber: Arc<Subscriber>,
-    /// Every change it is about up to here was returned.
+    /// All matching changes up to this revision were returned.
     position: Revision,
     /// Further changes of the next revision.
     siblings: VecDeque<Event>,
 }
 
 impl Cursor {
-    /// Starts right after a revision.
+    /// Starts after a revision.
     pub(crate) fn open(
         published: &Arc<Published>,
         prefix: &str,
@@ -35,7 +35,7 @@ impl Cursor {
 }
 
 impl Cursor {
-    /// Takes note that a change is returned; with the last of its revision, the revision is over.
+    /// Records that a change is returned; the last one of a revision advances the position.
     fn returned(&mut self, event: &Event) {
         let revision = event.revision();
         self.position = match self.siblings.is_empty() {
@@ -68,7 +68,7 @@ impl Watch for Cursor {
                 self.subscriber.woken().await;
                 continue;
             };
-            // What lies between concerns others, and need not be in the history any more.
+            // Changes in between do not match, and need not be in the history.
             self.position = self.position.max(Revision(first.0.saturating_sub(1)));
             state.check_history(self.position)?;
             let subscriber = &self.subscriber;
@@ -86,7 +86,7 @@ impl Watch for Cursor {
     }
 
     fn progress(&self) -> Revision {
-        // In this order: what is marked later is of a later revision.
+        // The order matters: later marks have later revisions.
         let newest = self.published.revision();
         match self.subscriber.first_unseen(newest) {
             Some(first) => self.position.max(Revision(first.0.saturating_sub(1))),

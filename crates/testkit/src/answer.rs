@@ -1,4 +1,4 @@
-//! The scripts of test webhooks.
+//! Scripted responses of test webhooks.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::Gate;
 
-/// One answer, or one way of not answering.
+/// A scripted response or failure.
 #[derive(Clone)]
 pub struct Answer {
     pub(crate) gate: Option<Gate>,
@@ -24,13 +24,13 @@ pub struct Answer {
 /// The end of a connection after raw bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// It is closed in order.
+    /// It is closed regularly.
     Close,
-    /// It ends without TLS's farewell, as when a process dies.
+    /// It ends without a TLS `close_notify`, as when a process dies.
     Cut,
     /// It is reset.
     Reset,
-    /// It stays open and silent until the client gives up or the server stops.
+    /// It stays open without data until the client gives up or the server stops.
     Hold,
 }
 
@@ -38,13 +38,13 @@ type MakeBody = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
 
 #[derive(Clone)]
 pub(crate) enum Act {
-    /// Answers in HTTP.
+    /// An HTTP response.
     Http {
         code: u16,
         headers: Vec<(String, String)>,
         body: Body,
     },
-    /// Writes bytes that need not be HTTP.
+    /// Bytes that need not be HTTP.
     Raw(Bytes, Ending),
 }
 
@@ -52,11 +52,11 @@ pub(crate) enum Act {
 pub(crate) enum Body {
     Bytes(Bytes),
     Zipped(Bytes),
-    /// Made from the review that came.
+    /// Computed from the review.
     Review(MakeBody),
-    /// So many zeros.
+    /// This many zeros.
     Zeros(u64),
-    /// One byte after each pause, for ever.
+    /// One byte after each pause, forever.
     Drip(Duration),
 }
 
@@ -101,7 +101,7 @@ impl Answer {
         Self::respond(json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
     }
 
-    /// Answers with a response; the uid of the request is added.
+    /// Returns a response; the uid of the request is added.
     #[must_use]
     pub fn respond(response: Value) -> Self {
         Self::review(move |review| {
@@ -115,23 +115,23 @@ impl Answer {
         })
     }
 
-    /// Answers with what `make` makes of the review.
+    /// Returns the result of `make` for the review.
     pub fn review(make: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
         Self::with_body(200, Body::Review(Arc::new(make)))
             .header("content-type", "application/json")
     }
 
-    /// Answers with a code and a body.
+    /// Returns a status code and a body.
     #[must_use]
     pub fn http(code: u16, body: impl Into<Bytes>) -> Self {
         Self::with_body(code, Body::Bytes(body.into()))
     }
 
-    /// Answers with zipped bytes and says so.
+    /// Returns a gzip-compressed body with its `Content-Encoding`.
     ///
     /// # Panics
     ///
-    /// Zipping into memory fails, which does not happen.
+    /// Never: compressing into memory does not fail.
     #[must_use]
     pub fn gzip(code: u16, body: &[u8]) -> Self {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -140,25 +140,25 @@ impl Answer {
         Self::with_body(code, Body::Zipped(zipped.into()))
     }
 
-    /// Sends the client elsewhere.
+    /// Redirects the client.
     #[must_use]
     pub fn redirect(code: u16, location: &str) -> Self {
         Self::http(code, "").header("location", location)
     }
 
-    /// Answers 200 with so many zeros.
+    /// Returns 200 with this many zeros.
     #[must_use]
     pub fn huge(bytes: u64) -> Self {
         Self::with_body(200, Body::Zeros(bytes)).header("content-type", "application/json")
     }
 
-    /// Answers 200 and then sends one byte after each pause, for ever.
+    /// Returns 200 and then sends one byte after each pause, forever.
     #[must_use]
     pub fn drip(pause: Duration) -> Self {
         Self::with_body(200, Body::Drip(pause)).header("content-type", "application/json")
     }
 
-    /// Writes bytes as they are, once the request has been read; HTTP/1.1 only.
+    /// Writes raw bytes after the request has been read; HTTP/1.1 only.
     #[must_use]
     pub fn raw(bytes: impl Into<Bytes>, ending: Ending) -> Self {
         Self {
@@ -168,7 +168,7 @@ impl Answer {
         }
     }
 
-    /// Adds a header to an answer in HTTP.
+    /// Adds a header to an HTTP response.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         if let Act::Http { headers, .. } = &mut self.act {
@@ -184,7 +184,7 @@ impl Answer {
         self
     }
 
-    /// Waits so long first, whatever the client thinks of it.
+    /// Waits for a delay first, whatever the client's timeout.
     #[must_use]
     pub fn delayed(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);

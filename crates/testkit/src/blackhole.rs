@@ -1,4 +1,4 @@
-//! A port on which nothing ever happens.
+//! A port that never accepts connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// A listener that never accepts and whose queue is full: connecting to it never ends.
+/// A listener that never accepts and whose backlog is full: connecting to it hangs.
 #[derive(Debug)]
 pub struct Blackhole {
     listener: TcpListener,
-    /// The load.
+    /// The connections in the backlog.
     _queued: Vec<TcpStream>,
 }
 
 impl Blackhole {
-    /// Takes a port of the loopback and fills its queue.
+    /// Listens on a loopback port and fills its backlog.
     ///
     /// # Panics
     ///
-    /// The system gives no port.
+    /// Panics if no port is available.
     pub async fn start() -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket
@@ -28,7 +28,7 @@ impl Blackhole {
         let listener = socket.listen(0).expect("a listener");
         let address = listener.local_addr().expect("an address");
         let mut queued = Vec::new();
-        // The queue is full once the system stops answering, which only waiting can tell.
+        // The backlog is full once connecting hangs, which only a timeout shows.
         while let Ok(connected) =
             timeout(Duration::from_millis(150), TcpStream::connect(address)).await
         {
@@ -44,7 +44,7 @@ impl Blackhole {
     ///
     /// # Panics
     ///
-    /// The listener has no address, which does not happen.
+    /// Never: the listener has an address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.local_addr().expect("an address")

@@ -1,8 +1,8 @@
 //! A headless Chromium, driven over the DevTools protocol.
 //!
-//! The browser reads commands from file descriptor 3 and answers on 4, so it needs no port and no client
-//! library. What goes wrong inside of a page, refused by its content security policy or thrown by its
-//! scripts, is kept and fails the test that asks for it.
+//! The browser reads commands from file descriptor 3 and responds on 4, so it needs no port and no client library.
+//! Errors of a page, such as content security policy violations and exceptions of scripts, are recorded for tests to
+//! check.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use std::time::Duration;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-/// Nothing takes longer than this unless something is wrong.
+/// The timeout of any operation.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// The names of the program, the first that is there is taken.
+/// The names of the program; the first one found is used.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// A browser with one page. It ends with this.
+/// A browser with one page. It is stopped on drop.
 #[derive(Debug)]
 pub struct Browser {
     child: Child,
@@ -36,7 +36,7 @@ impl Browser {
     ///
     /// # Panics
     ///
-    /// There is no Chromium; `tools/need.sh chromium` installs one.
+    /// Panics if Chromium is not installed; `tools/need.sh chromium` installs it.
     #[must_use]
     pub fn start(width: u32, height: u32) -> Self {
         let program = std::env::var("LOCKGATE_CHROMIUM").ok().or_else(installed);
@@ -45,7 +45,7 @@ impl Browser {
         );
         let unique = format!("lockgate-browser-{}-{:p}", std::process::id(), &program);
         let profile = std::env::temp_dir().join(unique);
-        // The shell gives the browser its standard input and output as 3 and 4.
+        // The shell passes its standard input and output to the browser as 3 and 4.
         let mut child = Command::new("sh")
             .args([
                 "-c",
@@ -114,7 +114,7 @@ impl Browser {
     ///
     /// # Panics
     ///
-    /// The browser refuses it, or does not answer.
+    /// Panics if the browser returns an error, or does not respond.
     pub fn send(&mut self, method: &str, params: Value) -> Value {
         self.last += 1;
         let mut command = json!({"id": self.last, "method": method, "params": params});
@@ -159,16 +159,16 @@ impl Browser {
         self.send("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// Goes to a page.
+    /// Navigates to a page.
     pub fn open(&mut self, url: &str) {
         self.send("Page.navigate", json!({ "url": url }));
     }
 
-    /// The value of an expression in the page; promises are waited for.
+    /// Evaluates an expression in the page; promises are awaited.
     ///
     /// # Panics
     ///
-    /// The expression throws.
+    /// Panics if the expression throws.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let result = self.send("Runtime.evaluate", params);
@@ -185,7 +185,7 @@ impl Browser {
     ///
     /// # Panics
     ///
-    /// It does not become true.
+    /// Panics on a timeout.
     pub fn wait(&mut self, expression: &str) -> Value {
         let waiting = format!(
             "new Promise((resolve, reject) => {{
@@ -203,10 +203,10 @@ impl Browser {
         self.evaluate(&waiting)
     }
 
-    /// Clicks into the middle of the element that an expression finds, once it is there.
+    /// Clicks the center of the element that an expression returns, once it exists.
     pub fn click(&mut self, expression: &str) {
-        // Only where the element is on top and has come to rest: a page that still lays itself out would get the click
-        // on what stood there before.
+        // Only when the element is on top and its position is stable: during a layout the click would hit another
+        // element.
         let place = self.wait(&format!(
             "(() => {{ const element = {expression}; if (!element) return null;
                 element.scrollIntoView({{block: 'nearest'}});
@@ -235,7 +235,7 @@ impl Browser {
         );
     }
 
-    /// Types a text into whatever has the focus.
+    /// Types a text into the focused element.
     pub fn write(&mut self, text: &str) {
         self.send("Input.insertText", json!({ "text": text }));
     }
@@ -244,7 +244,7 @@ impl Browser {
     ///
     /// # Panics
     ///
-    /// The browser sends no picture.
+    /// Panics if the browser returns no image.
     pub fn screenshot(&mut self) -> Vec<u8> {
         let shot = self.send("Page.captureScreenshot", json!({"format": "png"}));
         let data = shot["data"].as_str().expect("a picture");

@@ -1,4 +1,4 @@
-//! Certificates for tests: authorities, and leaves that are right or wrong in one way.
+//! Certificates for tests: CAs, and leaf certificates that are valid or have one defect.
 
 use std::sync::Arc;
 
@@ -31,17 +31,17 @@ impl From<lockgate_certs::Pair> for Identity {
 }
 
 impl Authority {
-    /// Makes an authority with a common name of its own.
+    /// Creates a CA with this common name.
     ///
     /// # Panics
     ///
-    /// There is no entropy source.
+    /// Panics without an entropy source.
     #[must_use]
     pub fn new(common_name: &str) -> Self {
         Self(lockgate_certs::Authority::new(common_name).expect("an authority"))
     }
 
-    /// The certificate of the authority, as a `caBundle` holds it.
+    /// The certificate of the CA, as in a `caBundle`.
     #[must_use]
     pub fn pem(&self) -> &str {
         self.0.pem()
@@ -53,13 +53,13 @@ impl Authority {
         self.sign(&leaf(names))
     }
 
-    /// Issues a certificate that expired with the year 2020.
+    /// Issues a certificate that expired at the end of 2020.
     #[must_use]
     pub fn issue_expired(&self, names: &[&str]) -> Identity {
         self.sign(&leaf(names).valid_in_years(2020, 2021))
     }
 
-    /// Issues a certificate that becomes valid with the year 4000.
+    /// Issues a certificate that is not valid before the year 4000.
     #[must_use]
     pub fn issue_for_later(&self, names: &[&str]) -> Identity {
         self.sign(&leaf(names).valid_in_years(4000, 4001))
@@ -71,7 +71,7 @@ impl Authority {
         self.sign(&Leaf::server(common_name, [""; 0]).or_client())
     }
 
-    /// Issues a certificate that is good for clients only.
+    /// Issues a certificate for client authentication only.
     #[must_use]
     pub fn issue_for_clients(&self, names: &[&str]) -> Identity {
         self.sign(&leaf(names).client_only())
@@ -83,18 +83,17 @@ impl Authority {
 }
 
 impl Identity {
-    /// Makes a certificate that is its own authority, as `openssl req -x509` does.
+    /// Creates a self-signed certificate, as `openssl req -x509` does.
     ///
     /// # Panics
     ///
-    /// There is no entropy source.
+    /// Panics without an entropy source.
     #[must_use]
     pub fn self_signed(names: &[&str]) -> Self {
         leaf(names).self_signed().expect("a certificate").into()
     }
 
-    /// The settings of a TLS server with this certificate; with an authority of clients, they
-    /// must show a certificate of theirs.
+    /// The TLS server configuration with this certificate; with a client CA, clients must present a certificate of it.
     pub(crate) fn server_config(
         &self,
         client_ca_pem: Option<&str>,

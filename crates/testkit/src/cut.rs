@@ -1,4 +1,4 @@
-//! A network that can be cut: a proxy between a client and a server.
+//! A network with faults: a proxy between a client and a server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use tokio::task::JoinHandle;
 /// The state of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
-    /// Bytes go through.
+    /// Bytes are forwarded.
     Open,
-    /// Bytes go nowhere, and nobody is told: a partition.
+    /// Bytes are not forwarded, without an error: a partition.
     Silent,
-    /// Connections are reset, and no new ones are made.
+    /// Connections are reset, and no new ones are accepted.
     Closed,
 }
 
-/// A proxy on the loopback whose network can be cut. Dropping it closes all connections.
+/// A proxy on loopback whose network can be cut. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct CutProxy {
     address: SocketAddr,
@@ -31,7 +31,7 @@ impl CutProxy {
     ///
     /// # Panics
     ///
-    /// There is no port for it.
+    /// Panics if no port is available.
     pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("its number");
@@ -62,7 +62,7 @@ impl CutProxy {
         self.address
     }
 
-    /// Changes the network, for open connections too.
+    /// Changes the network, also for open connections.
     pub fn set(&self, network: Network) {
         self.network.send_replace(network);
     }
@@ -90,7 +90,7 @@ async fn forward(client: TcpStream, server: SocketAddr, network: watch::Receiver
 async fn copy(from: &TcpStream, to: &TcpStream, mut network: watch::Receiver<Network>) {
     let mut buffer = vec![0; 64 << 10];
     loop {
-        // What cannot go through waits, as it does in a network that loses packets.
+        // Bytes that cannot be forwarded wait, as in a network that loses packets.
         if network
             .wait_for(|network| *network == Network::Open)
             .await

@@ -1,4 +1,4 @@
-//! Real etcd processes, and what may happen to them.
+//! Real etcd processes, and their faults.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -11,9 +11,9 @@ use std::time::Duration;
 use crate::certs::{Authority, Identity};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Far longer than a member takes to start.
+/// The startup timeout, far longer than a member needs.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The lines of a member's log that are kept to explain a failure.
+/// The number of a member's log lines that are kept to explain a failure.
 const KEPT: usize = 40;
 
 /// The variable with the path of the binary.
@@ -36,21 +36,21 @@ struct Member {
 }
 
 impl EtcdCluster {
-    /// Starts this many members; none if there is no etcd, which is said on stderr.
+    /// Starts this many members; `None` without etcd, which is reported on stderr.
     ///
     /// # Panics
     ///
-    /// There is one, and it does not start.
+    /// Panics if etcd does not start.
     #[must_use]
     pub fn start(count: usize) -> Option<Self> {
         Self::start_with(count, None)
     }
 
-    /// The same, for clients with certificates of an authority.
+    /// The same with client certificate authentication by a CA.
     ///
     /// # Panics
     ///
-    /// As above.
+    /// Panics if etcd does not start.
     #[must_use]
     pub fn start_with_tls(count: usize, authority: &Authority) -> Option<Self> {
         Self::start_with(count, Some(authority))
@@ -103,7 +103,7 @@ impl EtcdCluster {
                 format!("--listen-peer-urls={peer}"),
                 format!("--initial-advertise-peer-urls={peer}"),
                 format!("--initial-cluster={peers}"),
-                // Elections within a second, also on a machine that is busy.
+                // Elections within a second, also on a busy machine.
                 String::from("--heartbeat-interval=50"),
                 String::from("--election-timeout=500"),
             ];
@@ -119,7 +119,7 @@ impl EtcdCluster {
             members: members.collect(),
             _folder: folder,
         };
-        // Members become ready when most of them are there.
+        // Members become ready once there is a quorum.
         let ready: Vec<_> = cluster.members.iter_mut().map(Member::spawn).collect();
         for (ready, member) in ready.into_iter().zip(&cluster.members) {
             member.expect_ready(&ready);
@@ -134,26 +134,26 @@ impl EtcdCluster {
         members.map(|member| member.client.clone()).collect()
     }
 
-    /// Kills a member as a crash would.
+    /// Kills a member, as a crash would.
     pub fn kill(&mut self, index: usize) {
         self.members[index].kill();
     }
 
-    /// Starts a member that was killed, and waits until it serves.
+    /// Starts a killed member, and waits until it serves.
     ///
     /// # Panics
     ///
-    /// It does not start.
+    /// Panics if it does not start.
     pub fn restart(&mut self, index: usize) {
         let ready = self.members[index].spawn();
         self.members[index].expect_ready(&ready);
     }
 
-    /// Starts all members that were killed.
+    /// Starts all killed members.
     ///
     /// # Panics
     ///
-    /// They do not start.
+    /// Panics if they do not start.
     pub fn restart_all(&mut self) {
         let members = self.members.iter_mut();
         let killed = members.filter(|member| member.child.is_none());
@@ -163,12 +163,12 @@ impl EtcdCluster {
         }
     }
 
-    /// Stops a member where it is, with its connections open.
+    /// Suspends a member, with its connections open.
     pub fn pause(&self, index: usize) {
         self.members[index].signal(Signal::STOP);
     }
 
-    /// Lets a member go on.
+    /// Resumes a member.
     pub fn resume(&self, index: usize) {
         self.members[index].signal(Signal::CONT);
     }
@@ -230,7 +230,7 @@ impl Drop for Member {
     }
 }
 
-/// The etcd to run.
+/// The etcd binary to run.
 fn binary() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE) {
         return Some(path.into());

@@ -1,10 +1,10 @@
-//! A signal that an answer waits for.
+//! A signal that responses can wait for.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Closed until somebody opens it; stays open then.
+/// Closed initially; stays open once opened.
 #[derive(Debug, Clone)]
 pub struct Gate {
     sender: Arc<watch::Sender<bool>>,
@@ -25,7 +25,7 @@ impl Gate {
         }
     }
 
-    /// Lets everybody through who waits and who comes later.
+    /// Releases all current and future waiters.
     pub fn open(&self) {
         self.sender.send_replace(true);
     }
@@ -33,7 +33,7 @@ impl Gate {
     /// Waits until the gate is open.
     pub async fn passed(&self) {
         let mut receiver = self.sender.subscribe();
-        // The sender lives as long as this gate, so waiting ends only when it opens.
+        // The sender lives as long as this gate, so this returns only when it opens.
         let _ = receiver.wait_for(|open| *open).await;
     }
 }

@@ -1,8 +1,7 @@
 //! Test helpers shared by the crates of Lockgate; never published.
 //!
-//! [`WebhookServer`] is a webhook whose every answer, and every way of failing to answer, is
-//! scripted. [`certs`] makes the certificates it needs and those it must not have. [`Browser`] is a real
-//! browser.
+//! [`WebhookServer`] is a webhook with scripted responses and failures. [`certs`] creates the certificates for it,
+//! valid and invalid ones. [`Browser`] is a real browser.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

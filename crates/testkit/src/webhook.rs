@@ -43,7 +43,7 @@ pub struct Recorded {
     pub version: Version,
     /// The number of the connection, from 1.
     pub connection: usize,
-    /// The server name the client asked for, if it did.
+    /// The requested server name (SNI), if any.
     pub server_name: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Recorded {
     }
 }
 
-/// An HTTPS webhook on a free port of the loopback that does as it is told.
+/// An HTTPS webhook with scripted responses on a free loopback port.
 ///
 /// Without a script it allows everything.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub struct Builder {
     responder: Option<Responder>,
 }
 
-/// Chooses the answer to a request.
+/// Selects the response to a request.
 #[derive(Clone)]
 struct Responder(Arc<dyn Fn(&Recorded) -> Answer + Send + Sync>);
 
@@ -98,14 +98,14 @@ enum Stall {
 }
 
 impl Builder {
-    /// Serves with this certificate; `ca_pem` is what [`WebhookServer::ca_pem`] tells.
+    /// Serves with this certificate; [`WebhookServer::ca_pem`] returns `ca_pem`.
     #[must_use]
     pub fn identity(mut self, identity: Identity, ca_pem: &str) -> Self {
         self.identity = Some((identity, ca_pem.to_owned()));
         self
     }
 
-    /// Demands a certificate of this authority from clients.
+    /// Requires client certificates of this CA.
     #[must_use]
     pub fn client_ca(mut self, ca_pem: &str) -> Self {
         self.client_ca_pem = Some(ca_pem.to_owned());
@@ -119,21 +119,21 @@ impl Builder {
         self
     }
 
-    /// Accepts connections and never shakes hands.
+    /// Accepts connections but never completes the TLS handshake.
     #[must_use]
     pub fn stall_handshakes(mut self) -> Self {
         self.stall = Some(Stall::Handshake);
         self
     }
 
-    /// Shakes hands and then reads nothing.
+    /// Completes the TLS handshake but reads nothing.
     #[must_use]
     pub fn stall_reading(mut self) -> Self {
         self.stall = Some(Stall::Reading);
         self
     }
 
-    /// Answers with what `respond` chooses for each request, in place of scripts.
+    /// Responds to each request with the result of `respond`, instead of scripts.
     #[must_use]
     pub fn respond(
         mut self,
@@ -147,7 +147,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// The system gives no port.
+    /// Panics if no port is available.
     pub async fn start(self) -> WebhookServer {
         let (identity, ca_pem) = self.identity.unwrap_or_else(|| {
             let authority = Authority::new("lockgate testkit");
@@ -187,7 +187,7 @@ impl WebhookServer {
         Self::builder().start().await
     }
 
-    /// Starts with other settings.
+    /// Configures a server with other settings.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
@@ -199,38 +199,38 @@ impl WebhookServer {
         self.address
     }
 
-    /// A URL of it, by address.
+    /// A URL with its address.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }
 
-    /// The authority that signed its certificate.
+    /// The CA of its certificate.
     #[must_use]
     pub fn ca_pem(&self) -> &str {
         &self.ca_pem
     }
 
-    /// Answers requests for `path` one after the other; the last answer is given for ever.
+    /// Scripts the responses to requests for `path`, in order; the last one is repeated.
     pub fn script(&self, path: &str, answers: impl IntoIterator<Item = Answer>) {
         let answers = answers.into_iter().collect();
         self.shared.lock().scripts.insert(path.to_owned(), answers);
     }
 
-    /// All requests so far, in the order in which they were read to their end.
+    /// All requests so far, in the order in which they were completely read.
     #[must_use]
     pub fn requests(&self) -> Vec<Recorded> {
         self.shared.lock().requests.clone()
     }
 
-    /// Waits until so many requests have come.
+    /// Waits until this many requests were received.
     pub async fn wait_for_requests(&self, count: usize) {
         let mut seen = self.shared.seen.subscribe();
-        // The sender lives as long as this server.
+        // The sender outlives this call.
         let _ = seen.wait_for(|seen| *seen >= count).await;
     }
 
-    /// Waits until so many connections are open.
+    /// Waits until this many connections are open.
     pub async fn wait_for_open_connections(&self, count: usize) {
         let mut open = self.shared.open.subscribe();
         let _ = open.wait_for(|open| *open == count).await;
@@ -248,7 +248,7 @@ impl WebhookServer {
         self.shared.streamed.load(Ordering::Relaxed)
     }
 
-    /// Closes everything and waits until it is closed.
+    /// Closes all connections and waits until they are closed.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         if let Some(accepting) = self.accepting.take() {
@@ -355,12 +355,12 @@ async fn serve(
         hold_silently(&stream).await;
         return;
     }
-    // A client that does not like the certificate is no concern of the server.
+    // A client may reject the certificate, which is checked on its side.
     let Ok(stream) = acceptor.accept(stream).await else {
         return;
     };
     if stall == Some(Stall::Reading) {
-        // Until the server stops: without reading, the end of the other side stays unseen.
+        // Until the server stops: without reading, the end of the connection is not noticed.
         std::future::pending::<()>().await;
     }
     let (_, session) = stream.get_ref();
@@ -390,7 +390,7 @@ async fn serve(
     }
 }
 
-/// Says nothing until the other side gives up.
+/// Sends nothing until the peer closes the connection.
 async fn hold_silently(stream: &TcpStream) {
     let mut ignored = [0; 1024];
     while stream.readable().await.is_ok() {
@@ -459,7 +459,7 @@ async fn answer(
     }
     let (code, headers, play) = match answer.act {
         Act::Raw(bytes, ending) => {
-            // The connection is taken over; this future is dropped with its HTTP side.
+            // The connection is detached; this future is dropped with its HTTP side.
             let _ = raw.send((bytes, ending));
             std::future::pending().await
         }
@@ -487,7 +487,7 @@ async fn answer(
     Ok(response)
 }
 
-/// A body being played.
+/// A streamed body.
 enum Play {
     Bytes(Option<Bytes>),
     Zipped(Option<Bytes>),

@@ -50,14 +50,14 @@ use lockgate_webhook::server::prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-/// A lookup that cannot be answered.
+/// A failed lookup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// The first list is not there yet.
+    /// The first list is not complete.
     #[error("the cache of {0} has not synced yet")]
     NotSynced(String),
-    /// The cache has no such index: a mistake in the program.
+    /// The cache has no such index, which is a programming error.
     #[error("the cache of {kind} has no index `{index}`")]
     NoIndex {
         /// The kind of the objects.
@@ -67,13 +67,13 @@ pub enum CacheError {
     },
 }
 
-/// The keys of an object in an index.
+/// Computes the keys of an object in an index.
 type Keys<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 
 /// A namespace, empty for cluster-scoped objects, and a name.
 type Key = (String, String);
 
-/// A cache that is not started yet.
+/// A cache that has not been started.
 pub struct Builder<K> {
     api: Api<K>,
     config: watcher::Config,
@@ -104,7 +104,7 @@ struct Metrics {
 
 struct State<K> {
     objects: HashMap<Key, Arc<K>>,
-    /// For each index the objects by key.
+    /// The objects of each index by key.
     indexes: Vec<HashMap<String, BTreeSet<Key>>>,
 }
 
@@ -148,7 +148,7 @@ where
     K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
     K::DynamicType: Default + Eq + Hash + Clone,
 {
-    /// A cache of what an API lists.
+    /// A cache of the objects that an API lists.
     #[must_use]
     pub fn of(api: Api<K>) -> Builder<K> {
         let kind = K::kind(&K::DynamicType::default()).into_owned();
@@ -165,7 +165,7 @@ impl<K> Builder<K>
 where
     K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    /// Caches only objects with such labels.
+    /// Caches only objects with matching labels.
     #[must_use]
     pub fn labels(mut self, selector: &str) -> Self {
         self.config = self.config.labels(selector);
@@ -183,7 +183,7 @@ where
         self
     }
 
-    /// Starts to list and watch. Failures are retried with a backoff.
+    /// Starts the list and watch. Failures are retried with backoff.
     #[must_use]
     pub fn start(self) -> Cache<K> {
         let Self {
@@ -219,7 +219,7 @@ where
                 }
             }
         });
-        // It is set once, here.
+        // It is set only here.
         let _ = shared.watching.set(task.abort_handle());
         Cache(shared)
     }
@@ -230,7 +230,7 @@ impl<K: Resource> Shared<K> {
         let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         self.metrics.events.inc();
         match event {
-            // What is known stays until all of the new list is there.
+            // The previous objects are kept until the new list is complete.
             Event::Init => *listed = Some(State::new(self.indexes.len())),
             Event::InitApply(object) => {
                 let state = listed.get_or_insert_with(|| State::new(self.indexes.len()));
@@ -277,7 +277,7 @@ impl<K> Cache<K> {
     ///
     /// # Errors
     ///
-    /// The cache is not filled yet.
+    /// Fails before the first list is complete.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, CacheError> {
         self.check()?;
         let key = (namespace.to_owned(), name.to_owned());
@@ -288,7 +288,7 @@ impl<K> Cache<K> {
     ///
     /// # Errors
     ///
-    /// The cache is not filled yet, or has no such index.
+    /// Fails before the first list is complete, or if there is no such index.
     pub fn by_index(&self, index: &str, key: &str) -> Result<Vec<Arc<K>>, CacheError> {
         self.check()?;
         let place = self.0.indexes.iter().position(|(name, _)| *name == index);
@@ -308,22 +308,22 @@ impl<K> Cache<K> {
     ///
     /// # Errors
     ///
-    /// The cache is not filled yet.
+    /// Fails before the first list is complete.
     pub fn all(&self) -> Result<Vec<Arc<K>>, CacheError> {
         self.check()?;
         Ok(self.0.read().objects.values().cloned().collect())
     }
 
-    /// Returns `true` once all objects were listed.
+    /// Returns `true` once the first list is complete.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         *self.0.synced.borrow()
     }
 
-    /// Returns once all objects were listed.
+    /// Waits until the first list is complete.
     pub async fn until_synced(&self) {
         let mut synced = self.0.synced.subscribe();
-        // The sender lives as long as this.
+        // The sender outlives this call.
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
@@ -335,7 +335,7 @@ impl<K> Cache<K> {
     }
 
     /// A readiness check for [`Server::ready_check`](lockgate_webhook::server::Server::ready_check): the
-    /// server is not ready before the cache is filled.
+    /// server is not ready before the cache is synced.
     pub fn ready_check(
         &self,
     ) -> impl Fn() -> std::future::Ready<Result<(), CacheError>> + Send + Sync + 'static + use<K>

@@ -9,19 +9,19 @@ use bytes::Bytes;
 use lockgate_api::registration::hub::ClientConfig;
 use lockgate_go::quote::quote;
 
-/// Makes clients for webhooks.
+/// Creates clients for webhooks.
 pub trait Caller: Send + Sync {
-    /// Makes the client for a webhook, or returns the one that equal configurations share.
+    /// Returns the client of a webhook; equal configurations share one.
     ///
     /// # Errors
     ///
-    /// The configuration cannot be used. The text is what follows `could not get REST client: `.
+    /// Fails if the configuration is invalid. The message follows `could not get REST client: `.
     fn client(&self, config: &ClientConfig) -> Result<Arc<dyn Client>, ClientError>;
 }
 
 /// Posts reviews to one webhook.
 pub trait Client: Send + Sync {
-    /// Posts one review and reads the answer to its end.
+    /// Posts one review and reads the entire response.
     fn post(&self, post: Post) -> Pin<Box<dyn Future<Output = Posted> + Send + '_>>;
 }
 
@@ -43,18 +43,18 @@ pub struct Posted {
     pub phases: Vec<(Phase, Duration)>,
 }
 
-/// An answer, read to its end.
+/// A complete response.
 #[derive(Debug, Clone)]
 pub struct HttpResponse {
     /// The status code.
     pub code: u16,
-    /// The `Content-Type`, when there is one.
+    /// The `Content-Type`, if any.
     pub content_type: Option<String>,
-    /// The body, unzipped.
+    /// The decompressed body.
     pub body: Bytes,
 }
 
-/// A client that cannot be made. The texts are upstream's.
+/// An error creating a client. The messages are upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -64,48 +64,48 @@ pub enum ClientError {
     /// The URL does not parse.
     #[error("Unparsable URL: {0}")]
     UnparsableUrl(String),
-    /// The URL has no host; its scheme is kept.
+    /// The URL has no host; contains its scheme.
     #[error("host must be a URL or a host:port pair: {}", quote(&format!("{}://", .0)))]
     NoHost(String),
-    /// The CA bundle, the client certificate or other credentials cannot be used.
+    /// The CA bundle, the client certificate or other credentials are invalid.
     #[error("{0}")]
     Credentials(String),
-    /// A failure of another caller.
+    /// An error of another caller.
     #[error("{0}")]
     Other(String),
 }
 
-/// A call that got no answer.
+/// A call without a response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CallError {
-    /// The text upstream shows after `failed to call webhook: `, such as `Post "…?timeout=1s": …`.
+    /// The text that follows `failed to call webhook: ` in upstream's errors, such as `Post "…?timeout=1s": …`.
     pub message: String,
     /// The phase of the failure.
     pub phase: Phase,
-    /// `true` if the deadline of the call ended it.
+    /// `true` if the deadline of the call expired.
     pub timed_out: bool,
 }
 
 /// A phase of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Finding the address.
+    /// Resolving the address.
     Resolve,
-    /// Reaching it.
+    /// Connecting.
     Connect,
-    /// Shaking hands.
+    /// The TLS handshake.
     Tls,
     /// Sending the review.
     Write,
-    /// Waiting for the answer to begin.
+    /// Waiting for the response.
     Wait,
-    /// Reading the answer.
+    /// Reading the response.
     Read,
 }
 
-/// A caller whose webhooks are a function of this process: review in, review out. For examples, tests
-/// and embedders whose webhooks need no network.
+/// A caller whose webhooks are an in-process function from review to review. For examples, tests and embedders without
+/// network webhooks.
 #[derive(Debug, Clone)]
 pub struct Local<F>(Arc<F>);
 
@@ -113,7 +113,7 @@ impl<F> Local<F>
 where
     F: Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
 {
-    /// Answers the reviews of every webhook with this function.
+    /// Handles the reviews of every webhook with this function.
     pub fn new(answer: F) -> Self {
         Self(Arc::new(answer))
     }

@@ -1,4 +1,4 @@
-//! The caller: one client per client configuration, connections shared where they may be.
+//! The caller: one client per client configuration, with shared connections where possible.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,7 +14,7 @@ use crate::settings::{Redirects, Settings};
 use crate::target::{Scheme, Target};
 use crate::tls::{self, ClientCertificate, Offer, Roots, Verification};
 
-/// Makes clients that speak HTTPS.
+/// Creates HTTPS clients.
 ///
 /// ```
 /// use lockgate_webhook_client::call::Caller;
@@ -42,7 +42,7 @@ pub struct HttpsCaller {
     verification: Verification,
 }
 
-/// The identity of a client: its whole configuration.
+/// The identity of a client: its entire configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ClientKey {
     url: Option<String>,
@@ -60,7 +60,7 @@ struct ChannelKey {
 }
 
 impl HttpsCaller {
-    /// Makes a caller. Must be used inside a Tokio runtime with time and I/O.
+    /// Creates a caller. Must be used inside a Tokio runtime with time and I/O.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -72,8 +72,8 @@ impl HttpsCaller {
         }
     }
 
-    /// Believes every certificate, as kubeconfigs with `insecure-skip-tls-verify` ask for. Never for
-    /// webhooks, which cannot ask for it.
+    /// Accepts every certificate, as kubeconfigs with `insecure-skip-tls-verify` require. Never for webhooks, which
+    /// have no such setting.
     #[must_use]
     pub fn trusting_everybody(mut self) -> Self {
         self.verification = Verification::None;
@@ -84,7 +84,7 @@ impl HttpsCaller {
         let target = Target::of(config)?;
         let user = self.settings.credentials.find(&target.host_port());
         let channel = self.channel(key, &target, user.as_deref())?;
-        // A client certificate is for the webhook, not for whom it points to.
+        // A client certificate is for the webhook, not for redirect targets.
         let elsewhere = match self.settings.redirects {
             Redirects::Follow if user.is_some() => self.channel(key, &target, None)?,
             _ => Arc::clone(&channel),
@@ -162,7 +162,7 @@ impl Caller for HttpsCaller {
     }
 }
 
-/// Values by key that live as long as they are used.
+/// Interned values by key, kept while in use.
 #[derive(Debug)]
 struct Interned<K, V> {
     values: Mutex<HashMap<K, Weak<V>>>,

@@ -1,8 +1,8 @@
-//! Connections that are kept and shared.
+//! Connection pooling.
 //!
 //! A channel belongs to all clients with the same CAs and credentials; it pools connections by address and server
 //! name. So a connection is never reused for a Service that has moved, nor with other credentials. A channel lives as
-//! long as a client that uses it, and its connections close with it.
+//! long as its clients, and its connections are closed with it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -40,7 +40,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) scheme: Scheme,
-    /// The `host:port` to dial, or to ask the proxy for.
+    /// The `host:port` to dial, or to request from the proxy.
     pub(super) dial: String,
     /// The name the certificate must carry.
     pub(super) server_name: String,
@@ -60,17 +60,17 @@ pub(super) struct Channel {
 #[derive(Debug, Default)]
 struct State {
     slots: HashMap<Arc<Address>, Slot>,
-    /// Closes idle connections, while there are any.
+    /// Closes idle connections; runs while there are any.
     reaper: Option<AbortHandle>,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Idle connections, the one used last at the end.
+    /// Idle connections, the most recently used last.
     idle: Vec<(Connection, Instant)>,
-    /// A connection that all share.
+    /// A multiplexed connection.
     shared: Option<(Shared, Instant)>,
-    /// Held while a connection is made that others may be able to share.
+    /// Held while opening a connection that others may be able to share.
     opening: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -81,14 +81,14 @@ struct Connection {
     link: Arc<Link>,
 }
 
-/// A connection for many requests at once.
+/// A connection for concurrent requests.
 #[derive(Debug, Clone)]
 struct Shared {
     sender: http2::SendRequest<Full<Bytes>>,
     link: Arc<Link>,
 }
 
-/// The common part of connections. The task that drives one ends with its link.
+/// The common part of connections. The connection's task ends with its link.
 #[derive(Debug)]
 pub(super) struct Link {
     driver: AbortHandle,
@@ -102,7 +102,7 @@ impl Drop for Link {
     }
 }
 
-/// A connection lent for one request.
+/// A connection leased for one request.
 #[derive(Debug)]
 pub(super) struct Lease {
     kind: Kind,
@@ -128,7 +128,7 @@ impl Lease {
         matches!(self.kind, Kind::Shared(_))
     }
 
-    /// Gives the connection back for others, once the answer was read to its end.
+    /// Returns the connection to the pool after the response was read completely.
     pub(super) fn give_back(self) {
         self.channel.keep(self.address, self.kind);
     }
@@ -160,10 +160,10 @@ impl Channel {
         }
     }
 
-    /// Sends a request on a connection that is kept, or on a new one.
+    /// Sends a request on a pooled connection, or on a new one.
     ///
-    /// A kept connection may have been closed by the other side. As long as nothing of the request
-    /// was written, another connection is taken, as Go does.
+    /// The peer may have closed a pooled connection. If nothing of the request was written, it is retried on another
+    /// connection, as in Go.
     pub(super) async fn send(
         self: &Arc<Self>,
         address: &Arc<Address>,
@@ -219,7 +219,7 @@ impl Channel {
         }
     }
 
-    /// Makes a connection, or waits for one that can be shared. Returns `true` with a new one.
+    /// Opens a connection, or waits for one that can be shared. Returns `true` with a new one.
     async fn open(
         self: &Arc<Self>,
         address: &Arc<Address>,
@@ -297,7 +297,7 @@ impl Channel {
         let slot = state.slots.entry(address).or_default();
         let now = Instant::now();
         match kind {
-            // Another one may have taken its place while it was in use.
+            // It may have been replaced while it was in use.
             Kind::Shared(shared) => match &mut slot.shared {
                 Some((_, used)) => *used = now,
                 None => slot.shared = Some((shared, now)),
@@ -331,12 +331,12 @@ impl Channel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops what is stale; whether anything is left.
+    /// Drops expired connections; returns true if any are left.
     fn drop_stale(&self) -> bool {
         let mut state = self.lock();
         state.slots.retain(|_, slot| {
             slot.drop_stale();
-            // A slot with waiters must stay the one that others find.
+            // A slot with waiters must be kept, as others find it.
             !slot.idle.is_empty() || slot.shared.is_some() || Arc::strong_count(&slot.opening) > 1
         });
         if state.slots.is_empty() {
@@ -368,7 +368,7 @@ impl Slot {
     }
 }
 
-/// Closes idle connections in time, for as long as there are any.
+/// Closes idle connections on time, while there are any.
 async fn reap(channel: Weak<Channel>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT / 3).await;

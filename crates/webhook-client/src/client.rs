@@ -1,4 +1,4 @@
-//! One call: attempts, redirects, and reading the answer.
+//! One call: attempts, redirects, and reading the response.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -48,13 +48,13 @@ pub(super) struct HttpsClient {
     /// The headers of every request.
     headers: HeaderMap,
     channel: Arc<Channel>,
-    /// The same without the client certificate, for where redirects lead.
+    /// The same without the client certificate, for redirect targets.
     elsewhere: Arc<Channel>,
     user: Option<Arc<User>>,
     settings: Arc<Settings>,
 }
 
-/// The method and URL of a call, for error texts.
+/// The method and URL of a call, for error messages.
 #[derive(Debug)]
 struct Place {
     method: Method,
@@ -63,7 +63,7 @@ struct Place {
 }
 
 impl Place {
-    /// Frames a failure as Go's `url.Error` does.
+    /// Formats a failure as Go's `url.Error` does.
     fn frame(&self, problem: &str) -> String {
         let method = if self.method == Method::GET {
             "Get"
@@ -139,7 +139,7 @@ impl HttpsClient {
             query: format!("timeout={}", go_seconds(left)),
         }));
         let attempts = self.attempts(body, clock, &place);
-        // INVARIANT: nothing in a call waits outside of this.
+        // INVARIANT: nothing in a call awaits outside of this timeout.
         let outcome = tokio::time::timeout(left.min(MAX_CALL), attempts).await;
         let place = place.into_inner().unwrap_or_else(PoisonError::into_inner);
         match outcome {
@@ -239,7 +239,7 @@ impl HttpsClient {
         self.settings.redirects == Redirects::Follow && matches!(code, 301 | 302 | 303 | 307 | 308)
     }
 
-    /// Sends one request and reads the answer to its end.
+    /// Sends one request and reads the entire response.
     async fn exchange(
         &self,
         place: &Place,
@@ -249,7 +249,7 @@ impl HttpsClient {
         clock.enter(Phase::Resolve);
         let address = self.address(&place.target)?;
         let mut headers = Cow::Borrowed(&self.headers);
-        // Credentials are for the webhook, not for whom it points to.
+        // Credentials are for the webhook, not for redirect targets.
         let is_webhook = place.target.is_same_host(&self.target);
         if let Some(user) = self.user.as_ref().filter(|_| is_webhook) {
             user.show(headers.to_mut())
@@ -292,7 +292,7 @@ impl HttpsClient {
         let loopback_only = self.is_plain(target)?;
         let proxy = self.settings.proxies.find(target.scheme, host, port);
         let dial = match &target.service {
-            // A proxy finds the service itself.
+            // A proxy resolves the service itself.
             Some(service) if proxy.is_none() => self
                 .settings
                 .resolver
@@ -316,7 +316,7 @@ impl HttpsClient {
 
     /// Returns `true` if a target is called over plain HTTP, and therefore on loopback only.
     fn is_plain(&self, target: &Target) -> Result<bool, Failure> {
-        // A webhook behind HTTPS may redirect as upstream lets it; one on loopback stays there.
+        // An HTTPS webhook may redirect to HTTP, as upstream; one on loopback may only redirect to loopback.
         if target.scheme != Scheme::Http || self.target.scheme != Scheme::Http {
             return Ok(false);
         }
@@ -354,7 +354,7 @@ fn request(place: &Place, headers: &HeaderMap, body: &Bytes, http2: bool) -> Req
     } else {
         format!("{}?{}", target.path, place.query)
     };
-    // Paths are escaped and hosts were parsed, so both are sound here.
+    // Paths are escaped and hosts were parsed, so both are valid here.
     if let Ok(uri) = Uri::try_from(uri) {
         *request.uri_mut() = uri;
     }
@@ -364,7 +364,7 @@ fn request(place: &Place, headers: &HeaderMap, body: &Bytes, http2: bool) -> Req
     request
 }
 
-/// Reads an answer to its end and gives the connection back.
+/// Reads the entire response and returns the connection to the pool.
 async fn read(
     response: Response<Incoming>,
     lease: Lease,
@@ -372,7 +372,7 @@ async fn read(
 ) -> Result<Answer, Failure> {
     clock.enter(Phase::Read);
     let (head, mut incoming) = response.into_parts();
-    // Most answers come in one piece, which is read where it came in.
+    // Most responses arrive in a single chunk, which is not copied.
     let (mut first, mut pieces) = (Bytes::new(), BytesMut::new());
     while let Some(frame) = incoming.frame().await {
         let frame = frame.map_err(|error| {
@@ -453,7 +453,7 @@ fn retry_after(answer: &Answer) -> Option<Duration> {
     ))
 }
 
-/// Rounds up to whole seconds and writes them as Go writes a duration.
+/// Rounds up to whole seconds in Go's duration format.
 fn go_seconds(duration: Duration) -> String {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

@@ -33,18 +33,18 @@ impl Clock {
         }
     }
 
-    /// Ends the phase that runs and begins another.
+    /// Ends the current phase and begins another.
     pub(super) fn enter(&self, phase: Phase) {
         self.enter_at(phase, Instant::now());
     }
 
-    /// A request is being written to a connection.
+    /// Records that a request is being written to a connection.
     pub(super) fn writing(&self, notes: &Arc<Notes>) {
         self.enter(Phase::Write);
         self.lock().notes = Some(Arc::clone(notes));
     }
 
-    /// An answer has begun.
+    /// Records the start of the response.
     pub(super) fn answered(&self) {
         self.settle();
         self.enter(Phase::Wait);
@@ -52,7 +52,7 @@ impl Clock {
         self.lock().notes = None;
     }
 
-    /// Finds out whether a request that is being written has in truth been written.
+    /// Checks if the request that is being written has been written completely.
     pub(super) fn settle(&self) {
         let mut state = self.lock();
         let Some(notes) = state.notes.clone() else {
@@ -81,7 +81,7 @@ impl Clock {
         self.lock().current
     }
 
-    /// All phases with their times, the one that runs included.
+    /// All phases with their durations, including the current one.
     pub(super) fn stop(&self) -> Vec<(Phase, Duration)> {
         self.settle();
         let mut state = self.lock();
@@ -99,7 +99,7 @@ impl State {
         let moment = moment.max(self.since);
         let spent = moment - self.since;
         self.since = moment;
-        // A phase that comes again, after a redirect or a retry, is added up.
+        // The durations of a repeated phase, after a redirect or retry, are added.
         match self
             .phases
             .iter_mut()

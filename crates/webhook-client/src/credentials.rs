@@ -1,8 +1,7 @@
 //! Credentials for webhooks.
 //!
-//! Credentials come from the users of a kubeconfig file; which user is shown depends on the
-//! webhook's host and port. Reading the files is [`load`]'s part, and happens at start-up only,
-//! but for the files of tokens.
+//! Credentials come from the users of a kubeconfig file; the webhook's host and port select the user. [`load`] reads
+//! the files, at startup only, except for token files.
 
 mod files;
 
@@ -26,7 +25,7 @@ pub use files::{PluginConfiguration, load, parse_kubeconfig, plugin_part};
 /// UPSTREAM: k8s.io/client-go transport/token_source.go (NewCachedFileTokenSource).
 const TOKEN_LIFETIME: Duration = Duration::from_secs(60);
 
-/// Users by the names of the webhooks they are for.
+/// Users by the webhook names they apply to.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     users: BTreeMap<String, Arc<User>>,
@@ -36,7 +35,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Makes credentials of users, and of the name of the one who is used when no other matches.
+    /// Creates credentials from users, and the name of the default user.
     #[must_use]
     pub fn new(users: impl IntoIterator<Item = User>, current: Option<String>) -> Self {
         Self {
@@ -49,14 +48,14 @@ impl Credentials {
         }
     }
 
-    /// Sets who calls `kubernetes.default.svc` when no user is named for it.
+    /// Sets the user for `kubernetes.default.svc` if none is configured for it.
     #[must_use]
     pub fn with_in_cluster(mut self, user: User) -> Self {
         self.in_cluster = Some(Arc::new(user));
         self
     }
 
-    /// The user for a target, which is `host:port`; none is anonymous.
+    /// The user for a target, which is `host:port`; `None` means anonymous.
     ///
     /// UPSTREAM: k8s.io/apiserver pkg/util/webhook/authentication.go (clientConfig).
     #[must_use]
@@ -75,7 +74,7 @@ impl Credentials {
             .cloned()
     }
 
-    /// The user of that name, or of the nearest domain around it.
+    /// The user with that name, or with the closest wildcard domain.
     fn find_named(&self, name: &str) -> Option<&Arc<User>> {
         self.users.get(name).or_else(|| {
             name.match_indices('.')
@@ -97,20 +96,20 @@ pub struct User {
     pub client_certificate: Option<Material>,
     /// The key of the certificate.
     pub client_key: Option<Material>,
-    /// For basic authentication.
+    /// The username for basic authentication.
     pub username: String,
-    /// For basic authentication.
+    /// The password for basic authentication.
     pub password: String,
     /// The user to impersonate.
     pub impersonate: Option<Impersonate>,
-    /// The name to expect in the webhook's certificate instead of its host.
+    /// The expected name in the webhook's certificate, if not its host.
     pub tls_server_name: Option<String>,
-    /// Why he cannot be used, if so.
+    /// The error if the user is invalid.
     pub unusable: Option<String>,
 }
 
 impl fmt::Debug for User {
-    /// Shows whose credentials these are and nothing of them.
+    /// Prints the name only, no secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("User")
             .field("name", &self.name)
@@ -118,7 +117,7 @@ impl fmt::Debug for User {
     }
 }
 
-/// A file with a token that changes now and then.
+/// A file with a token that is rotated.
 pub struct TokenFile {
     path: PathBuf,
     /// The token and the time it was read.
@@ -131,7 +130,7 @@ impl fmt::Debug for TokenFile {
     }
 }
 
-/// PEM data, or the file that holds it.
+/// PEM data, or the path of a file with it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Material {
     /// The data.
@@ -162,7 +161,7 @@ pub struct Impersonate {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Credentials, or a file with some, that cannot be used; in upstream's words.
+/// Invalid credentials, or an invalid credentials file; with upstream's message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CredentialsError(String);
@@ -178,7 +177,7 @@ fn fail<T>(text: String) -> Result<T, CredentialsError> {
 }
 
 impl User {
-    /// Checks that the credentials can be used.
+    /// Checks that the credentials are valid.
     pub(super) fn check(&self) -> Result<(), CredentialsError> {
         if let Some(problem) = &self.unusable {
             return fail(problem.clone());
@@ -195,7 +194,7 @@ impl User {
         Ok(())
     }
 
-    /// His certificate, read from its files if need be.
+    /// The client certificate, read from its files if necessary.
     pub(super) fn client_certificate(&self) -> Result<Option<ClientCertificate>, CredentialsError> {
         let (Some(certificate), Some(key)) = (&self.client_certificate, &self.client_key) else {
             return Ok(None);
@@ -206,7 +205,7 @@ impl User {
         }))
     }
 
-    /// Adds the headers that show who calls.
+    /// Adds the authentication headers.
     pub(super) async fn show(&self, headers: &mut HeaderMap) -> Result<(), CredentialsError> {
         if let Some(token) = self.current_token().await {
             let value = secret(&format!("Bearer {token}"))?;
@@ -250,7 +249,7 @@ impl User {
 }
 
 impl TokenFile {
-    /// A file that was not read yet.
+    /// A token file that has not been read.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self {
@@ -266,7 +265,7 @@ impl TokenFile {
         Ok(())
     }
 
-    /// The token, read again when it is old.
+    /// The token, read again when it has expired.
     async fn current(&self) -> Option<String> {
         let known = self.lock().clone();
         if let Some((read, token)) = &known
@@ -348,7 +347,7 @@ mod tests {
             "*",
             "me",
         ];
-        // Without the first, the next one is found, and so on.
+        // Without the first, the next one matches, and so on.
         for skip in 0..all.len() {
             let credentials = named(&all[skip..], Some("me"));
             let found = credentials

@@ -2,21 +2,20 @@
 //!
 //! A [`Caller`](call::Caller) turns the `clientConfig` of a webhook into a [`Client`](call::Client),
 //! and a client posts reviews: it resolves the address, verifies the certificate, presents
-//! credentials, pools connections, and words every failure as Go's client would. Admission and CRD
-//! conversion depend on the two traits in [`call`]; [`HttpsCaller`] is their implementation here.
+//! credentials, pools connections, and formats every failure as Go's client does. Admission and CRD conversion depend
+//! on the two traits in [`call`]; [`HttpsCaller`] is their implementation here.
 //!
-//! The crate does not look into reviews, and it does not decide what a failed call means for the
-//! request.
+//! The crate does not parse reviews, and does not decide the effect of a failed call on the request.
 //!
-//! Everything ends with the deadline of the call. Nothing outlives the [`HttpsCaller`] and its
-//! clients: connections close when the last client that may use them is dropped.
+//! Every call is bounded by its deadline. Nothing outlives the [`HttpsCaller`] and its clients: connections are closed
+//! when the last client that may use them is dropped.
 //!
 //! Deliberate differences from upstream: redirects are not followed by default (a webhook must not choose the targets
 //! of the API server), and a response is at most [`MAX_ANSWER_BYTES`] long.
 
 #![warn(missing_docs)]
 
-// The trait through which the engine calls webhooks.
+// The traits through which the engine calls webhooks.
 pub mod call;
 
 // Address resolution and TLS.
@@ -24,7 +23,7 @@ mod resolve;
 mod target;
 mod tls;
 
-// One connection.
+// Connections and their errors.
 mod tap;
 
 mod clock;
@@ -32,13 +31,13 @@ mod wording;
 
 mod wire;
 
-// What is presented to whom, and the way there.
+// Credentials, and the proxies to connect through.
 pub mod credentials;
 mod proxy;
 
 mod settings;
 
-// Connections, kept and lent.
+// Connection pools and clients.
 mod channel;
 
 mod client;

@@ -1,4 +1,4 @@
-//! Proxies, from the values of environment variables.
+//! Proxies, configured by environment variables.
 //!
 //! UPSTREAM: golang.org/x/net/http/httpproxy; k8s.io/apimachinery pkg/util/net/http.go adds CIDRs
 //! to `NO_PROXY`.
@@ -31,7 +31,7 @@ pub struct Proxies {
     exempt: Vec<Exempt>,
 }
 
-/// A proxy to ask for connections.
+/// A proxy for connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Proxy {
     /// `host:port`
@@ -43,7 +43,7 @@ pub(super) struct Proxy {
 #[derive(Debug, Clone)]
 enum Exempt {
     All,
-    /// A domain with all below it, or only what is below it, on any port or one.
+    /// A domain with its subdomains, or only its subdomains, on any port or one.
     Domain {
         suffix: String,
         itself: bool,
@@ -53,7 +53,7 @@ enum Exempt {
     Network(IpAddr, u8),
 }
 
-/// A proxy that cannot be used.
+/// An invalid proxy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyError {
@@ -65,7 +65,7 @@ pub enum ProxyError {
         /// The parse error.
         problem: String,
     },
-    /// The proxy is not reached over HTTP.
+    /// The proxy's URL is not HTTP.
     #[error("proxy scheme \"{0}\" is not supported, only http is")]
     Scheme(String),
 }
@@ -76,7 +76,7 @@ impl Proxies {
     ///
     /// # Errors
     ///
-    /// A proxy is not an HTTP URL.
+    /// Fails if a proxy is not an HTTP URL.
     pub fn from_values<N, V>(values: impl IntoIterator<Item = (N, V)>) -> Result<Self, ProxyError>
     where
         N: AsRef<str>,
@@ -107,7 +107,7 @@ impl Proxies {
         })
     }
 
-    /// The proxy for a target, if it has one.
+    /// The proxy for a target, if any.
     pub(super) fn find(&self, scheme: Scheme, host: &str, port: u16) -> Option<&Proxy> {
         let proxy = match scheme {
             Scheme::Http => self.http.as_ref(),
@@ -126,7 +126,7 @@ impl Proxies {
 
 impl Proxy {
     fn parse(text: &str) -> Result<Self, ProxyError> {
-        // Go takes a broken URL for a host, whose name is then its scheme.
+        // Go parses an invalid URL as a host, with the scheme as its name.
         let url = if text.contains("://") {
             Url::parse(text)
         } else {
@@ -191,7 +191,7 @@ impl Proxy {
         let request = request
             .body(Empty::<Bytes>::new())
             .map_err(|error| Failure::new(Phase::Connect, error.to_string()))?;
-        // The connection hands itself over once the proxy agrees; until then it dies with us.
+        // The connection is upgraded once the proxy accepts; until then it is dropped with this future.
         let driver = tokio::spawn(connection.with_upgrades());
         let _guard = AbortOnDrop(driver.abort_handle());
         let response = sender

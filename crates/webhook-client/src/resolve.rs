@@ -1,4 +1,4 @@
-//! Finding the address of a service.
+//! Resolves the address of a Service.
 //!
 //! A resolver uses only data its host already has; it must not block. Returned host names are resolved when a
 //! connection is made.
@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A Service that has no address to connect to. The texts follow `Post "…": `.
+/// A Service without an address. The messages follow `Post "…": `.
 ///
 /// UPSTREAM: k8s.io/apiserver pkg/util/proxy/proxy.go.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,12 +32,12 @@ pub enum ResolveError {
     /// No Pod behind the Service is ready.
     #[error("no endpoints available for service \"{0}\"")]
     NoEndpoints(String),
-    /// A failure of another resolver.
+    /// An error of another resolver.
     #[error("{0}")]
     Other(String),
 }
 
-/// Finds the address behind a service.
+/// Resolves the address of a Service.
 pub trait ServiceResolver: Send + Sync + std::fmt::Debug {
     /// The `host:port` to connect to.
     ///
@@ -47,7 +47,7 @@ pub trait ServiceResolver: Send + Sync + std::fmt::Debug {
     fn resolve(&self, namespace: &str, name: &str, port: i32) -> Result<String, ResolveError>;
 }
 
-/// Leaves it to DNS: `<name>.<namespace>.svc`. What aggregated API servers do.
+/// Resolves through DNS, as `<name>.<namespace>.svc`, like aggregated API servers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DnsResolver;
 
@@ -75,7 +75,7 @@ struct Pattern {
 }
 
 impl MappedResolver {
-    /// Maps nothing yet.
+    /// Creates a resolver without mappings.
     #[must_use]
     pub fn new(rest: Arc<dyn ServiceResolver>) -> Self {
         Self {
@@ -85,9 +85,9 @@ impl MappedResolver {
         }
     }
 
-    /// Maps a Service to `address`; without a port, for all ports that are not mapped themselves. A `*` in namespace
-    /// or name matches any text. Exact names take precedence over patterns, and of several patterns the first match
-    /// is used.
+    /// Maps a Service to `address`; without a port, for all ports without a mapping of their own. A `*` in namespace or
+    /// name matches any text. Exact names take precedence over patterns, and of several patterns the first match is
+    /// used.
     #[must_use]
     pub fn map(mut self, namespace: &str, name: &str, port: Option<i32>, address: &str) -> Self {
         if namespace.contains('*') || name.contains('*') {
@@ -145,10 +145,10 @@ fn matches(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A Service as the resolver sees it.
+/// The fields of a Service that resolvers need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Service {
-    /// Its address; `None` as text for a headless service, empty when it has none.
+    /// Its address; the string `None` for a headless Service, empty if it has none.
     pub cluster_ip: String,
     /// The external name, for type `ExternalName`.
     pub external_name: Option<String>,
@@ -161,13 +161,13 @@ pub struct Service {
 pub struct ServicePort {
     /// The port of the service.
     pub port: i32,
-    /// Addresses of the pods that are ready behind it, `ip:port`, the primary family first.
+    /// Addresses of its ready Pods, `ip:port`, the primary family first.
     pub endpoints: Vec<String>,
 }
 
 /// Access to the Services of a cluster.
 pub trait Services: Send + Sync + std::fmt::Debug {
-    /// The service, if there is one.
+    /// The Service, if it exists.
     fn service(&self, namespace: &str, name: &str) -> Option<Service>;
 }
 
@@ -222,7 +222,7 @@ impl<S: Services> ServiceResolver for EndpointResolver<S> {
     }
 }
 
-/// One of the endpoints of the primary family.
+/// A random endpoint of the primary family.
 fn endpoint(port: &ServicePort) -> Option<String> {
     let six = port.endpoints.first()?.starts_with('[');
     let endpoints = port.endpoints.iter();
@@ -262,8 +262,7 @@ fn join_host_port(host: &str, port: i32) -> String {
     }
 }
 
-/// A number below `bound`, good enough to spread load. The standard library seeds its hashers at
-/// random.
+/// A random number below `bound`, good enough to spread load. The standard library seeds its hashers randomly.
 fn random_below(bound: usize) -> usize {
     use std::hash::{BuildHasher as _, RandomState};
     let random = RandomState::new().hash_one(bound);

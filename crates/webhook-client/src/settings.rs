@@ -1,4 +1,4 @@
-//! The settings of a client, and the bound of an answer.
+//! The settings of a client, and the size limit of responses.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use crate::credentials::Credentials;
 use crate::proxy::Proxies;
 use crate::resolve::{DnsResolver, ServiceResolver};
 
-/// The longest answer in bytes, after decompression.
+/// The maximum size of a response in bytes, after decompression.
 pub const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
 /// The handling of redirects from webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Redirects {
-    /// It is the answer, and not one that counts as success.
+    /// The redirect is the response, which counts as a failed call.
     #[default]
     Refuse,
-    /// It is followed up to ten times, as upstream does.
+    /// They are followed up to ten times, as upstream does.
     Follow,
 }
 
 /// The webhooks that are called over plain HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PlainHttp {
-    /// Any URL that has it: the URL is from a file of the administrator.
+    /// All with an `http` URL, as the URLs are from an administrator's file.
     #[default]
     Anywhere,
     /// Webhooks on a loopback address, such as a sidecar or a static Pod on this host.
@@ -34,7 +34,7 @@ pub enum PlainHttp {
 /// Settings of an [`HttpsCaller`](crate::HttpsCaller).
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Finds services.
+    /// Resolves Services.
     pub resolver: Arc<dyn ServiceResolver>,
     /// Credentials by host.
     pub credentials: Credentials,
@@ -42,7 +42,7 @@ pub struct Settings {
     pub proxies: Proxies,
     /// The handling of redirects.
     pub redirects: Redirects,
-    /// Plain HTTP.
+    /// The webhooks that may be called over plain HTTP.
     pub plain_http: PlainHttp,
 }
 

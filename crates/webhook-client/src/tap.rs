@@ -1,4 +1,4 @@
-//! The stream under a connection, which keeps notes of what passed: errors are worded from them.
+//! The stream under a connection, which records what error messages need.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ impl Ends {
     }
 }
 
-/// A stream that takes notes.
+/// A recording stream.
 pub(super) struct Tap<S> {
     stream: S,
     notes: Arc<Notes>,
@@ -46,14 +46,14 @@ enum Keeps {
     FirstAfterWrite,
 }
 
-/// The notes of a [`Tap`].
+/// The recorded data of a [`Tap`].
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// The beginning of what was read.
+    /// The first bytes read.
     head: Mutex<Vec<u8>>,
-    /// The TLS error at the end of the connection, which HTTP/2 would garble.
+    /// The TLS error at the end of the connection, which HTTP/2 would obscure.
     refusal: Mutex<Option<String>>,
-    /// When something was last written.
+    /// The time of the last write.
     written: Mutex<Option<Instant>>,
     /// `true` while writes are blocked by the peer.
     blocked: AtomicBool,
@@ -86,7 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<S> Tap<S> {
-    /// Notes how each answer begins.
+    /// Records the start of each response.
     pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
@@ -95,7 +95,7 @@ impl<S> Tap<S> {
         }
     }
 
-    /// Notes how the other side begins.
+    /// Records the first bytes of the peer.
     pub(super) fn keeping_first(stream: S) -> Self {
         Self {
             keeps: Keeps::First,
@@ -117,7 +117,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
         let tap = self.get_mut();
         let before = buffer.filled().len();
         match ready!(Pin::new(&mut tap.stream).poll_read(context, buffer)) {
-            // Like Go, take a connection that ends without a farewell for one that ends.
+            // Like Go, treat a connection that ends without `close_notify` as a regular end.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             Err(error) => {
                 *lock(&tap.notes.refusal) = tls::refusal(&error);

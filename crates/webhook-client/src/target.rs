@@ -8,21 +8,21 @@ use lockgate_go::url::{Url, UrlError};
 
 use crate::call::ClientError;
 
-/// A place to send a request to.
+/// The destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) scheme: Scheme,
-    /// The scheme, when it is not supported.
+    /// The scheme, if not supported.
     unsupported: Option<String>,
-    /// Host and port as the URL has them.
+    /// Host and port as in the URL.
     pub(super) authority: String,
-    /// Cleaned and escaped.
+    /// The cleaned and escaped path.
     pub(super) path: String,
-    /// The service behind it, if it is one.
+    /// The Service, if it is one.
     pub(super) service: Option<Service>,
 }
 
-/// A service by name.
+/// A Service by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Service {
     pub(super) namespace: String,
@@ -53,7 +53,7 @@ impl Scheme {
 }
 
 impl Target {
-    /// Reads the place out of a client configuration; a service wins over a URL.
+    /// Creates the target of a client configuration; a service takes precedence over a URL.
     ///
     /// UPSTREAM: k8s.io/apiserver pkg/util/webhook/client.go (hookClientConfig).
     pub(super) fn of(config: &ClientConfig) -> Result<Self, ClientError> {
@@ -128,7 +128,7 @@ impl Target {
             .unwrap_or_else(|| self.scheme.default_port())
     }
 
-    /// `host:port` as credentials are looked up by.
+    /// `host:port`, the key of credentials.
     pub(super) fn host_port(&self) -> String {
         match split_authority(&self.authority) {
             (_, Some(_)) => self.authority.clone(),
@@ -200,7 +200,7 @@ pub fn is_loopback_http(url: &str) -> bool {
     }
 }
 
-/// The text of the port, if there is one.
+/// The port as a string, if any.
 fn port_text(authority: &str) -> &str {
     let after_host = match authority.rsplit_once(']') {
         Some((_, after)) => after,
@@ -209,7 +209,7 @@ fn port_text(authority: &str) -> &str {
     after_host.rsplit_once(':').map_or("", |(_, port)| port)
 }
 
-/// Splits `host:port`; brackets of an IPv6 address are taken off.
+/// Splits `host:port`; brackets around an IPv6 address are removed.
 #[must_use]
 pub fn split_authority(authority: &str) -> (&str, Option<u16>) {
     if let Some(rest) = authority.strip_prefix('[') {
@@ -225,7 +225,7 @@ pub fn split_authority(authority: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// Cleans a path as upstream's client does: rooted, no empty or dot segments, no slash at the end.
+/// Cleans a path as upstream's client does: absolute, without empty or dot segments or a trailing slash.
 fn clean_path(path: &[u8]) -> String {
     let mut segments: Vec<&[u8]> = Vec::new();
     for segment in path.split(|byte| *byte == b'/') {
@@ -254,7 +254,7 @@ fn clean_path(path: &[u8]) -> String {
     out
 }
 
-/// Undoes `%` escapes of a path that was parsed, so that all of them are sound.
+/// Decodes the percent escapes of a parsed path, which are all valid.
 fn unescape(path: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();

@@ -1,7 +1,7 @@
-//! Trust: which certificates are believed, and what is wrong with the others.
+//! Certificate verification with Go's error messages.
 //!
-//! rustls decides whether a chain is sound. This module decides what else Go's verifier accepts or
-//! refuses and in which order, because the order decides which refusal a user reads.
+//! rustls verifies the chain. This module implements the other checks of Go's verifier and their order, because the
+//! order determines the error message.
 
 use std::collections::HashSet;
 use std::io;
@@ -29,12 +29,12 @@ use crate::call::ClientError;
 #[derive(Debug, Clone)]
 pub(super) struct Roots {
     store: Arc<RootCertStore>,
-    /// The same certificates whole: one that is itself trusted needs no issuer.
+    /// The same certificates in full: a certificate that is itself trusted needs no issuer.
     whole: Arc<HashSet<Vec<u8>>>,
 }
 
 impl Roots {
-    /// Reads a bundle of PEM certificates, which replaces the roots of the system.
+    /// Parses a bundle of PEM certificates, which replaces the system's roots.
     ///
     /// UPSTREAM: k8s.io/client-go transport/transport.go (rootCertPool).
     pub(super) fn from_pem(bundle: &[u8]) -> Result<Self, TlsError> {
@@ -64,7 +64,7 @@ impl Roots {
         })
     }
 
-    /// The roots of the system. What cannot be read is not trusted.
+    /// The system's roots. Unreadable certificates are skipped.
     pub(super) fn system() -> Self {
         let mut store = RootCertStore::empty();
         let mut whole = HashSet::new();
@@ -122,7 +122,7 @@ fn holds_pem(bundle: &[u8]) -> bool {
     text.contains("-----BEGIN ") && text.contains("-----END ")
 }
 
-/// Certificates and keys that cannot be used, in the words of Go.
+/// Invalid certificates and keys, with Go's messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TlsError {
     #[error("unable to load root certificates: {0}")]
@@ -143,7 +143,7 @@ pub(super) struct ClientCertificate {
 }
 
 impl std::fmt::Debug for ClientCertificate {
-    /// Shows nothing of the key.
+    /// Hides the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClientCertificate").finish_non_exhaustive()
     }
@@ -164,13 +164,12 @@ pub(super) enum Verification {
     None,
 }
 
-/// Makes the settings of a TLS client of a server behind a Service: `ca_bundle` replaces the roots of the
-/// system when it is not empty, `identity` is a certificate with its key in PEM, and without verification
-/// any certificate is accepted.
+/// Creates a TLS client configuration for a server behind a Service: `ca_bundle` replaces the system's roots unless it
+/// is empty, `identity` is a certificate with its key in PEM, and without verification any certificate is accepted.
 ///
 /// # Errors
 ///
-/// The bundle holds no certificate, or the identity no key.
+/// Fails if the bundle contains no certificate, or the identity no key.
 pub fn tls_client(
     ca_bundle: &[u8],
     identity: Option<(&[u8], &[u8])>,
@@ -194,7 +193,7 @@ pub fn tls_client(
     client_config(roots, identity.as_ref(), offer, verification).map_err(unusable)
 }
 
-/// Makes the settings of a TLS client.
+/// Creates a TLS client configuration.
 pub(super) fn client_config(
     roots: Roots,
     identity: Option<&ClientCertificate>,
@@ -231,7 +230,7 @@ pub(super) fn client_config(
     Ok(config)
 }
 
-/// A refusal in the words of Go, on its way through rustls.
+/// An error with Go's message, passed through rustls.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Refusal(String);
@@ -244,7 +243,7 @@ impl Refusal {
     }
 }
 
-/// Shows an error of rustls as Go's TLS client words it.
+/// Formats a rustls error as Go's TLS client does.
 pub(super) fn word(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner)))
@@ -316,7 +315,7 @@ fn alert_text(code: u8) -> String {
 #[derive(Debug)]
 struct Verifier {
     roots: Roots,
-    /// Checks signatures of the handshake; it is not asked about certificates.
+    /// Verifies handshake signatures, not certificates.
     signatures: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
     verification: Verification,
@@ -329,7 +328,7 @@ impl Verifier {
             Arc::clone(provider),
         );
         Self {
-            // Without any root there is no such verifier, and no certificate is believed either.
+            // Without any root this verifier cannot be built, and no certificate is trusted either.
             signatures: signatures.build().ok(),
             roots,
             provider: Arc::clone(provider),
@@ -514,7 +513,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// The TLS failure behind an I/O error, worded as Go words it.
+/// The TLS error behind an I/O error, with Go's message.
 #[must_use]
 pub fn refusal(error: &io::Error) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;

@@ -63,7 +63,7 @@ pub(super) async fn dial(
     Err(first.unwrap_or_else(|| wording::no_address(host)))
 }
 
-/// Shakes hands over a connection.
+/// Completes the TLS handshake.
 pub(super) async fn shake_hands(
     stream: TcpStream,
     config: Arc<rustls::ClientConfig>,
@@ -96,7 +96,7 @@ pub(super) async fn shake_hands(
     }
 }
 
-/// A connection, plain or not.
+/// A connection, with or without TLS.
 pub(super) enum Wire {
     Plain(TcpStream),
     Tls(Box<TlsStream<Tap<TcpStream>>>),

@@ -1,4 +1,4 @@
-//! Failures in the words of Go's HTTP client.
+//! Error messages of Go's HTTP client.
 
 use std::error::Error;
 use std::io;
@@ -10,7 +10,7 @@ use crate::call::Phase;
 use crate::tap::{Ends, Notes};
 use crate::tls;
 
-/// Why a call stopped: what follows `Post "…": `, or stands alone for [`Phase::Read`].
+/// The reason that a call stopped: the text after `Post "…": `, or the entire message for [`Phase::Read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) phase: Phase,
@@ -26,7 +26,7 @@ impl Failure {
     }
 }
 
-/// A name that has no address. Go also names the server it asked, which we do not know.
+/// A host name without an address. Go's message also names the DNS server, which is unknown here.
 pub(super) fn lookup(host: &str, error: &io::Error) -> Failure {
     let text = error.to_string();
     let problem = if text.contains("Temporary failure") {
@@ -59,7 +59,7 @@ pub(super) fn dial_timeout(address: SocketAddr) -> Failure {
     Failure::new(Phase::Connect, format!("dial tcp {address}: i/o timeout"))
 }
 
-/// An error of a connection; `end` is the word for its end.
+/// An error of a connection; `end` is the message for its end.
 pub(super) fn io(error: &io::Error, ends: &Ends, end: &str) -> String {
     if let Some(refusal) = tls::refusal(error) {
         return refusal;
@@ -76,7 +76,7 @@ pub(super) fn io(error: &io::Error, ends: &Ends, end: &str) -> String {
     }
 }
 
-/// The system's own words, without Rust's number behind them.
+/// The system's error message, without Rust's error number.
 fn errno(error: &io::Error) -> Option<String> {
     error.raw_os_error()?;
     let text = error.to_string();
@@ -84,7 +84,7 @@ fn errno(error: &io::Error) -> Option<String> {
     Some(text.to_ascii_lowercase())
 }
 
-/// A request that got no answer; the notes have what came instead.
+/// A request without a response; `notes` contains what was received instead.
 pub(super) fn exchange(error: &hyper::Error, ends: &Ends, notes: &Notes) -> String {
     if let Some(refusal) = notes.refusal() {
         return refusal;
@@ -104,7 +104,7 @@ pub(super) fn exchange(error: &hyper::Error, ends: &Ends, notes: &Notes) -> Stri
     }
 }
 
-/// A body that did not come to its end.
+/// An incomplete body.
 ///
 /// UPSTREAM: k8s.io/client-go rest/request.go (transformResponse).
 pub(super) fn body(error: &hyper::Error, ends: &Ends) -> String {
@@ -123,7 +123,7 @@ pub(super) fn body(error: &hyper::Error, ends: &Ends) -> String {
     unreadable(&original)
 }
 
-/// Frames what went wrong while a body was read.
+/// Formats an error while reading a body.
 pub(super) fn unreadable(original: &str) -> String {
     format!("unexpected error when reading response body. Please retry. Original error: {original}")
 }

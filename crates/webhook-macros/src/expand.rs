@@ -1,11 +1,11 @@
-//! From a marker to an `impl Marked` or `impl MarkedHub`.
+//! Expands a marker to an `impl Marked` or `impl MarkedHub`.
 
 use lockgate_webhook_markers::attribute::{Header, HubHeader, Problem, read, read_conversion};
 use lockgate_webhook_markers::{Alias, ConversionMarker, Marker, Role, Selector, Service};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 
-/// The item as it is, and its registration or what is wrong with it.
+/// Returns the unchanged item, with its registration or compile errors.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let tokens: Vec<TokenTree> = item.clone().into_iter().collect();
     let header = match Header::read(&tokens) {
@@ -19,7 +19,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let marker = marker.and_then(|marker| check_kind(&marker).map(|()| marker));
     let (errors, body) = match marker {
         Ok(marker) => (TokenStream::new(), registration(&marker, &header)),
-        // The trait is there all the same, so that its absence is not a second error.
+        // The trait is implemented nevertheless, so that its absence is not a second error.
         Err(problems) => {
             let errors = problems.iter().map(complain).collect();
             (errors, quote! { ::core::unimplemented!() })
@@ -48,7 +48,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// The hub as it is, and the registration of its conversion or what is wrong with it.
+/// Returns the unchanged hub, with the registration of its conversion or compile errors.
 pub(crate) fn conversion(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let tokens: Vec<TokenTree> = item.clone().into_iter().collect();
     let header = match HubHeader::read(&tokens) {
@@ -99,7 +99,7 @@ fn conversion_registration(marker: &ConversionMarker) -> TokenStream {
     }
 }
 
-/// The settings of the service that reaches a webhook.
+/// The settings of the webhook's Service.
 fn service(service: &Service) -> TokenStream {
     let name = service
         .name
@@ -122,7 +122,7 @@ fn complain(problem: &Problem) -> TokenStream {
     quote_spanned! { problem.span => ::core::compile_error!(#message); }
 }
 
-/// The arguments that have to come from the type of the object.
+/// The arguments that default to those of the object's type.
 fn needs(marker: &Marker) -> Vec<&'static str> {
     let is_placed = marker.path.is_some() || marker.url.is_some();
     let wants_kind = marker.aliases.contains(&Alias::Logical);
@@ -137,7 +137,7 @@ fn needs(marker: &Marker) -> Vec<&'static str> {
     needed.map(|(name, _)| name).collect()
 }
 
-/// Types say something of themselves only with the feature `kube`.
+/// Types implement `kube::Resource` only with the feature `kube`.
 fn check_kind(marker: &Marker) -> Result<(), Vec<Problem>> {
     let needed = needs(marker);
     if cfg!(feature = "kube") || needed.is_empty() {
@@ -210,7 +210,7 @@ fn rule(marker: &Marker) -> TokenStream {
         (Some("Cluster"), _) => quote! { .scope(::lockgate_webhook::Scope::Cluster) },
         (Some("Namespaced"), _) => quote! { .scope(::lockgate_webhook::Scope::Namespaced) },
         (Some(_), _) => quote! { .scope(::lockgate_webhook::Scope::All) },
-        // A resource that is named may be of any scope.
+        // An explicit resource may have any scope.
         (None, Some(_)) => TokenStream::new(),
         (None, None) => quote! { .scope(kind.scope) },
     };
@@ -226,7 +226,7 @@ fn rule(marker: &Marker) -> TokenStream {
 }
 
 fn settings(marker: &Marker) -> TokenStream {
-    // The words were checked when the marker was read, and are those of the variants.
+    // The values were validated when the marker was parsed, and are the names of the variants.
     let words = [
         ("failure_policy", "FailurePolicy", &marker.failure_policy),
         ("match_policy", "MatchPolicy", &marker.match_policy),

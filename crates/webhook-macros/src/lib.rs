@@ -18,26 +18,25 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// The kind follows from the trait, the verbs from the methods that are written, and,
-/// with the feature `kube`, group, version, resource, scope and path from the type of the object. What
-/// does not follow is given in the words of kubebuilder's `+kubebuilder:webhook` in snake case; a value
-/// is a text, a number, or bare words.
+/// The kind of webhook follows from the trait, the verbs from the implemented methods, and, with the feature `kube`,
+/// group, version, resource, scope and path from the type of the object. Everything else is given by the arguments of
+/// kubebuilder's `+kubebuilder:webhook` in snake case; a value is a string, a number, or a bare word.
 ///
-/// | Argument | Value | Without it |
+/// | Argument | Value | Default |
 /// |---|---|---|
-/// | `name` | a domain with at least three segments | must be given |
-/// | `path` | where it is served | `/validate-GROUP-VERSION-KIND` or `/mutate-…` |
-/// | `alias` | more paths; `logical` is `/validate-KIND` or `/mutate-KIND` | none |
-/// | `url` | a fixed URL, in place of a path and a service | none |
+/// | `name` | a domain with at least three segments | required |
+/// | `path` | the path | `/validate-GROUP-VERSION-KIND` or `/mutate-…` |
+/// | `alias` | additional paths; `logical` is `/validate-KIND` or `/mutate-KIND` | none |
+/// | `url` | a fixed URL, instead of path and Service | none |
 /// | `groups`, `versions`, `resources` | lists | those of the type |
 /// | `scope` | `cluster`, `namespaced` or `"*"` | that of the type, unless `resources` are given |
-/// | `verbs` | `create`, `update`, `delete`, `connect` or `"*"` | the methods written; `create, update` of a mutator |
+/// | `verbs` | `create`, `update`, `delete`, `connect` or `"*"` | implemented methods; `create, update` of a mutator |
 /// | `failure_policy` | `fail` or `ignore` | `fail` |
 /// | `match_policy` | `exact` or `equivalent` | the default of the API |
 /// | `side_effects` | `none` or `none_on_dry_run` | `none` |
 /// | `timeout_seconds` | 1 to 30 | the default of the API |
 /// | `admission_review_versions` | `v1`, `v1beta1` | `v1` |
-/// | `reinvocation_policy` | `never` or `if_needed`, of a mutator | the default of the API |
+/// | `reinvocation_policy` | `never` or `if_needed`, for a mutator | the default of the API |
 /// | `namespace_selector`, `object_selector` | `"team=red, env in (a, b), !legacy"` | everything |
 /// | `match_conditions` | `("name" = "expression", …)` | none |
 /// | `service_name`, `service_namespace`, `service_port` | the service | that of the manifests |
@@ -58,14 +57,14 @@ pub fn webhook(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// | Argument | Value | Without it |
+/// | Argument | Value | Default |
 /// |---|---|---|
-/// | `resource` | the plural of the kind | must be given |
-/// | `path` | where it is served | `/convert` |
+/// | `resource` | the plural of the kind | required |
+/// | `path` | the path | `/convert` |
 /// | `review_versions` | `v1`, `v1beta1` | `v1` |
-/// | `url` | a fixed URL, in place of a service | none |
+/// | `url` | a fixed URL, instead of a Service | none |
 /// | `service_name`, `service_namespace`, `service_port` | the service | that of the manifests |
-/// | `group` | for `lockgate manifests`, where `API_VERSION` is no literal | that of `API_VERSION` |
+/// | `group` | for `lockgate manifests`, if `API_VERSION` is not a literal | that of `API_VERSION` |
 #[proc_macro_attribute]
 pub fn conversion(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::conversion(arguments.into(), item.into()).into()

@@ -1,5 +1,4 @@
-//! The attributes `#[webhook(…)]` and `#[conversion(…)]`: their arguments, what they stand on, and what is wrong with
-//! both.
+//! The attributes `#[webhook(…)]` and `#[conversion(…)]`: their arguments, the annotated items, and errors in both.
 
 mod arguments;
 mod conversion;
@@ -45,21 +44,21 @@ pub const ARGUMENTS: &[&str] = &[
 
 const VERBS: [&str; 4] = ["create", "update", "delete", "connect"];
 
-/// The method of a validator that answers two verbs.
+/// The method of a validator for two verbs.
 const BOTH: &str = "create_or_update";
 const BOTH_VERBS: [&str; 2] = ["create", "update"];
 
 /// The methods of a validator.
 const METHODS: [&str; 5] = ["create", "update", BOTH, "delete", "connect"];
 
-/// Something wrong, and where.
+/// An error with its location.
 #[derive(Debug, Clone)]
 pub struct Problem {
     /// The offending token.
     pub span: Span,
     /// The message.
     pub message: String,
-    /// Advice.
+    /// The suggested fix.
     pub help: Option<String>,
 }
 
@@ -78,11 +77,11 @@ impl Problem {
     }
 }
 
-/// Reads what the attribute on an `impl` says. `at` is where the attribute stands.
+/// Parses the attribute of an `impl`. `at` is the location of the attribute.
 ///
 /// # Errors
 ///
-/// Everything that is wrong, so that it can be put right at once.
+/// Returns all errors at once.
 pub fn read(arguments: TokenStream, header: &Header, at: Span) -> Result<Marker, Vec<Problem>> {
     let mut reader = Reader {
         header,
@@ -106,7 +105,7 @@ pub fn read(arguments: TokenStream, header: &Header, at: Span) -> Result<Marker,
 struct Reader<'h> {
     header: &'h Header,
     problems: Vec<Problem>,
-    /// The place of each argument.
+    /// The location of each argument.
     places: HashMap<String, Span>,
     verbs: Option<Vec<Item>>,
     marker: Marker,
@@ -157,7 +156,7 @@ impl Reader<'_> {
             "timeout_seconds" => marker.timeout_seconds = Some(integer(argument, 1, 30)?),
             "groups" => {
                 let groups = texts(argument)?.into_iter();
-                // As in the comments of kubebuilder, whose users write this.
+                // As in kubebuilder's comments, which users are familiar with.
                 let named = groups.map(|group| {
                     if group == "core" {
                         String::new()
@@ -209,7 +208,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Checks the arguments against each other once all are read.
+    /// Checks the arguments against each other after all are parsed.
     fn finish(mut self, at: Span) -> Result<Marker, Vec<Problem>> {
         if !self.places.contains_key("name") {
             let problem = Problem::new(at, "argument `name` is missing");
@@ -254,7 +253,7 @@ impl Reader<'_> {
         self.marker.verbs = chosen.into_iter().map(str::to_uppercase).collect();
     }
 
-    /// The known verb of an item; unknown ones are complained about already.
+    /// The verb of an item; unknown ones have been reported already.
     fn verb(item: &Item) -> Option<&'static str> {
         let known = VERBS.into_iter().chain(["*"]);
         known
@@ -314,7 +313,7 @@ impl Reader<'_> {
     }
 }
 
-/// Notes the place of an argument and returns its name; one that is unknown or given twice is a problem.
+/// Records the location of an argument and returns its name; an unknown or duplicate argument is an error.
 fn place_of(
     argument: &Argument,
     known: &[&str],
@@ -337,7 +336,7 @@ fn place_of(
     Ok(name)
 }
 
-/// The arguments that are given although another excludes them.
+/// The arguments that are excluded by another one.
 fn excluded(
     places: &HashMap<String, Span>,
     name: &str,
@@ -353,7 +352,7 @@ fn excluded(
         .collect()
 }
 
-/// Returns true if a validator with these methods answers a verb.
+/// Returns true if a validator with these methods handles a verb.
 fn is_answered(methods: &[Ident], verb: &str) -> bool {
     methods
         .iter()
@@ -379,7 +378,7 @@ fn integer(argument: &Argument, least: i32, most: i32) -> Result<i32, Problem> {
         })
 }
 
-/// A list without duplicates.
+/// Parses a list without duplicates.
 fn texts(argument: &Argument) -> Result<Vec<String>, Problem> {
     let mut texts = Vec::new();
     for item in argument.list()? {
@@ -448,7 +447,7 @@ fn conditions(argument: &Argument) -> Result<Vec<(String, String)>, Problem> {
     Ok(conditions)
 }
 
-/// The tokens without the invisible groups that a macro puts around what it passes on.
+/// The tokens without the invisible groups that macros put around fragments.
 fn visible(tokens: TokenStream) -> Vec<TokenTree> {
     let mut seen = Vec::new();
     let mut rest: Vec<_> = tokens.into_iter().collect();

@@ -1,9 +1,9 @@
-//! Rules for values, as far as they can be told without an API server. What is let through here is
-//! checked again with all the rules of the API when manifests are made.
+//! Validates values, as far as possible without an API server. The generated manifests are validated with all rules of
+//! the API.
 
 use std::fmt;
 
-/// Longest name of a webhook, in bytes.
+/// The maximum length of a webhook name, in bytes.
 const MAX_NAME: usize = 253;
 
 /// Returns true for a domain name in lower case.
@@ -36,7 +36,7 @@ pub(crate) fn name(text: &str) -> Result<(), (String, &'static str)> {
     Ok(())
 }
 
-/// A path no webhook can be served at.
+/// An invalid webhook path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PathError<'t> {
     NoSlash(&'t str),
@@ -56,7 +56,7 @@ impl fmt::Display for PathError<'_> {
 }
 
 /// Checks a path.
-// UPSTREAM: apiserver pkg/util/webhook/validation.go, by which each segment is a domain name.
+// UPSTREAM: apiserver pkg/util/webhook/validation.go: each segment must be a domain name.
 pub(crate) fn path(text: &str) -> Result<(), PathError<'_>> {
     let Some(rest) = text.strip_prefix('/') else {
         return Err(PathError::NoSlash(text));
@@ -74,7 +74,7 @@ pub(crate) fn path(text: &str) -> Result<(), PathError<'_>> {
     })
 }
 
-/// A URL no webhook can be registered with.
+/// An invalid webhook URL.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum UrlError<'t> {
     NotHttps(&'t str),

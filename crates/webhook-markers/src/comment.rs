@@ -1,8 +1,7 @@
 //! The comments `+kubebuilder:webhook:…`, `+kubebuilder:webhookconfiguration:…` and `+lockgate:conversion:…`.
 //!
-//! UPSTREAM: sigs.k8s.io/controller-tools v0.21 pkg/markers/parse.go and pkg/webhook/parser.go. Two things
-//! are refused here that go unnoticed there: an argument given twice, and a `reinvocationPolicy` that is
-//! none.
+//! UPSTREAM: sigs.k8s.io/controller-tools v0.21 pkg/markers/parse.go and pkg/webhook/parser.go. Two
+//! errors are detected here but not there: a duplicate argument, and an invalid `reinvocationPolicy`.
 
 use crate::words::{canonical, list, nearest};
 use crate::{ConversionMarker, Marker, Role, Service, check};
@@ -16,38 +15,38 @@ pub enum Comment {
     Configuration {
         /// The kind of the configuration.
         role: Role,
-        /// Its name; empty for the usual one.
+        /// Its name; empty for the default.
         name: String,
     },
-    /// The conversion of a custom resource. Ours: kubebuilder has none.
+    /// The conversion of a custom resource, which kubebuilder does not have.
     Conversion(ConversionMarker),
 }
 
-/// A comment that is no valid marker.
+/// An invalid marker comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentError {
     /// The offset in bytes from the `+`.
     pub at: usize,
     /// The message.
     pub message: String,
-    /// Advice.
+    /// The suggested fix.
     pub help: Option<String>,
 }
 
 type Reader = fn(&str) -> Result<Comment, CommentError>;
 
-/// The comments by their names. A name that another one starts with stands after it.
+/// The comments by name. A name must follow every name that it is a prefix of.
 const COMMENTS: [(&str, Reader); 3] = [
     ("+kubebuilder:webhookconfiguration", configuration),
     ("+kubebuilder:webhook", webhook),
     ("+lockgate:conversion", conversion),
 ];
 
-/// Reads the text of a comment, from its `+`. Anything else than the three is nothing.
+/// Parses a comment, starting at its `+`. `None` for any other comment.
 ///
 /// # Errors
 ///
-/// It is one of the three, and is not written as such.
+/// Fails if a known comment has a syntax error.
 pub fn read(text: &str) -> Option<Result<Comment, CommentError>> {
     let text = text.trim_end();
     let mut known = COMMENTS.iter();
@@ -73,7 +72,7 @@ enum Type {
     List,
 }
 
-/// An argument: its name, how it is written, whether it may be left out.
+/// An argument: its name, its type, and if it is optional.
 type Known = (&'static str, Type, bool);
 
 const WEBHOOK: &[Known] = &[
@@ -194,7 +193,7 @@ fn webhook(text: &str) -> Result<Comment, CommentError> {
     if let Some(url) = &url {
         check::url(url).map_err(|error| given.wrong("url", error.to_string()))?;
     }
-    // Zero is as good as nothing.
+    // Zero means the default.
     let timeout_seconds = given
         .integer("timeoutSeconds")
         .filter(|seconds| *seconds != 0);
@@ -203,7 +202,7 @@ fn webhook(text: &str) -> Result<Comment, CommentError> {
         return Err(given.wrong("timeoutSeconds", message));
     }
     let failure_policy = given.text("failurePolicy").map(|policy| {
-        // What is neither is for the rules of the API to refuse.
+        // Any other value is rejected by the rules of the API.
         canonical(&policy, &["Fail", "Ignore"]).unwrap_or(policy)
     });
     let verbs = given.list("verbs").unwrap_or_default().into_iter();
@@ -241,7 +240,7 @@ fn webhook(text: &str) -> Result<Comment, CommentError> {
     })))
 }
 
-/// A value as written.
+/// A parsed value.
 #[derive(Debug)]
 enum Value {
     Text(String),
@@ -250,7 +249,7 @@ enum Value {
     List(Vec<String>),
 }
 
-/// The arguments that are given, each with its place.
+/// The given arguments, each with its location.
 struct Given(Vec<(&'static str, usize, Value)>);
 
 impl Given {
@@ -330,7 +329,7 @@ impl<'t> Scanner<'t> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// The next character that is no blank.
+    /// The next non-blank character.
     fn peek(&mut self) -> Option<char> {
         let rest = self.rest();
         self.at += rest.len() - rest.trim_start().len();
@@ -358,7 +357,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// All arguments. Whichever is not known, or missing, is an error.
+    /// Parses all arguments. Unknown and missing ones are errors.
     fn arguments(mut self, known: &[Known]) -> Result<Given, CommentError> {
         let mut given = Given(Vec::new());
         while self.peek().is_some() {
@@ -466,7 +465,7 @@ impl<'t> Scanner<'t> {
         })
     }
 
-    /// `a;b;c` or `{a, b, c}`.
+    /// Parses `a;b;c` or `{a, b, c}`.
     fn strings(&mut self, name: &str) -> Result<Vec<String>, CommentError> {
         let mut strings = Vec::new();
         let is_delimited = self.peek() == Some('{');
@@ -498,7 +497,7 @@ impl<'t> Scanner<'t> {
         Ok(strings)
     }
 
-    /// A text in quotes, or everything up to what separates values.
+    /// Parses a quoted string, or everything up to a value separator.
     fn string(&mut self, name: &str) -> Result<String, CommentError> {
         match self.peek() {
             Some('"') => self.quoted(name),
@@ -525,7 +524,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// A text in double quotes, with the escapes of Go.
+    /// Parses a string in double quotes, with Go's escapes.
     fn quoted(&mut self, name: &str) -> Result<String, CommentError> {
         let rest = self.rest();
         let (mut text, mut at) = (Vec::new(), 1);
@@ -555,7 +554,7 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// The bytes an escape stands for, and its length.
+/// The bytes of an escape sequence, and its length.
 fn unescape(text: &str) -> Option<(Vec<u8>, usize)> {
     let code = text.chars().nth(1)?;
     let plain = |byte: u8| Some((vec![byte], 2));

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The attribute macro reads tokens from the compiler, the command `lockgate manifests` reads them
-//! from files; both read here, so that they cannot disagree. This crate builds with every program
-//! that uses the attribute, so it depends on little and knows no wire types.
+//! from files; both use this parser, so that they always agree. This crate is built with every program that uses the
+//! attribute, so it has few dependencies and no wire types.
 
 #![warn(missing_docs)]
 
@@ -29,14 +29,14 @@ pub use words::nearest;
 /// The kind of a webhook: mutating or validating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
-    /// It may.
+    /// It may mutate objects.
     Mutating,
     /// It may not.
     #[default]
     Validating,
 }
 
-/// The registration of one webhook. Words have the spelling of the API; absent settings are `None`.
+/// The registration of one webhook. Values have the spelling of the API; absent settings are `None`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Marker {
     /// Mutating or validating.
@@ -49,7 +49,7 @@ pub struct Marker {
     pub aliases: Vec<Alias>,
     /// A fixed URL.
     pub url: Option<String>,
-    /// The service that reaches it.
+    /// The Service of the webhook.
     pub service: Service,
     /// API groups; the core group is empty.
     pub groups: Option<Vec<String>>,
@@ -77,14 +77,14 @@ pub struct Marker {
     pub namespace_selector: Option<Selector>,
     /// The objects it is called for.
     pub object_selector: Option<Selector>,
-    /// Names and expressions that must hold.
+    /// Names and expressions, all of which must be true.
     pub match_conditions: Vec<(String, String)>,
 }
 
 /// The conversion webhook of a custom resource: the `conversion` of its CustomResourceDefinition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConversionMarker {
-    /// The API group; `None` if the program does not show it.
+    /// The API group; `None` if the source does not contain it.
     pub group: Option<String>,
     /// The plural of the kind.
     pub resource: String,
@@ -92,7 +92,7 @@ pub struct ConversionMarker {
     pub path: Option<String>,
     /// A fixed URL.
     pub url: Option<String>,
-    /// The service that reaches it.
+    /// The Service of the webhook.
     pub service: Service,
     /// Versions of ConversionReviews, the preferred first.
     pub review_versions: Option<Vec<String>>,
@@ -101,13 +101,13 @@ pub struct ConversionMarker {
 /// Another path of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Alias {
-    /// This one.
+    /// A given path.
     Path(String),
-    /// The one made of the verb and the kind, as in `/validate-pod`.
+    /// The path from the verb and the kind, as in `/validate-pod`.
     Logical,
 }
 
-/// The service that reaches a webhook, as far as the marker says.
+/// The Service of a webhook, as far as the marker specifies it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Service {
     /// Its name.

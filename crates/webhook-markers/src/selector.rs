@@ -1,13 +1,13 @@
-//! Label selectors as kubectl writes them: `env in (a, b), !legacy, team=red`.
+//! Label selectors in kubectl's notation: `env in (a, b), !legacy, team=red`.
 
 use std::fmt;
 
 /// A label selector; all of its requirements must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selector {
-    /// Labels with these values.
+    /// Labels with required values.
     pub labels: Vec<(String, String)>,
-    /// Everything else.
+    /// All other requirements.
     pub expressions: Vec<Expression>,
 }
 
@@ -22,7 +22,7 @@ pub struct Expression {
     pub values: Vec<String>,
 }
 
-/// A text that is no selector.
+/// An invalid selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SelectorError {
     Empty,
@@ -105,7 +105,7 @@ impl Selector {
     }
 }
 
-/// Cuts at commas outside parentheses.
+/// Splits at commas outside parentheses.
 fn split(text: &str) -> Result<Vec<&str>, SelectorError> {
     let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, character) in text.char_indices() {

@@ -1,10 +1,10 @@
-//! Finding markers in the text of a program.
+//! Finds markers in source code.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 
 use crate::attribute::{Header, HubHeader};
 
-/// The languages that are read.
+/// The supported languages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     /// Go.
@@ -20,12 +20,12 @@ pub struct MarkerComment<'t> {
     pub text: &'t str,
     /// The offset of the `+` in bytes.
     pub at: usize,
-    /// True if kubebuilder's tools read it in this place. In Go they skip comments
-    /// inside a declaration, beside one, or directly before one, as its documentation.
+    /// True if kubebuilder's tools read it at this position. In Go they ignore comments inside a declaration, beside
+    /// one, or directly before one, as its documentation.
     pub is_seen: bool,
 }
 
-/// The comments of a program that start with `+`, in order. Strings and block comments have none.
+/// The comments in source code that start with `+`, in order. Strings and block comments are ignored.
 #[must_use]
 pub fn comments(text: &str, language: Language) -> Vec<MarkerComment<'_>> {
     let mut scanner = Scanner {
@@ -45,9 +45,9 @@ struct Scanner<'t> {
     text: &'t str,
     language: Language,
     at: usize,
-    /// Brackets that are open.
+    /// The number of open brackets.
     depth: usize,
-    /// True if the line has something other than a comment already.
+    /// True if the line contains code.
     line_has_code: bool,
     /// The end of the current group of comments, and true if it documents a declaration.
     group: (usize, bool),
@@ -59,13 +59,13 @@ impl<'t> Scanner<'t> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Goes past what ends with `end`, or to the end of the text.
+    /// Skips past the next `end`, or to the end of the text.
     fn skip_past(&mut self, end: &str) {
         let rest = self.rest();
         self.at += rest.find(end).map_or(rest.len(), |at| at + end.len());
     }
 
-    /// Goes past the next thing.
+    /// Skips the next token.
     fn step(&mut self) -> Option<()> {
         let rest = self.rest();
         let first = rest.chars().next()?;
@@ -114,7 +114,7 @@ impl<'t> Scanner<'t> {
 
     fn line_comment(&mut self) {
         let line = self.rest().lines().next().unwrap_or_default();
-        // Rust's documentation has one more character.
+        // Rust's doc comments have one more character.
         let text = line.trim_start_matches('/');
         let text = match self.language {
             Language::Rust => text.strip_prefix('!').unwrap_or(text),
@@ -134,9 +134,8 @@ impl<'t> Scanner<'t> {
         self.at = end;
     }
 
-    /// Returns true if a declaration follows a group of comments without an empty line between.
-    /// That of the
-    /// package counts as none.
+    /// Returns true if a declaration follows a group of comments without an empty line between. The package clause does
+    /// not count.
     fn is_documentation(&mut self, end: usize) -> bool {
         if end >= self.group.0 {
             let mut at = end;
@@ -161,7 +160,7 @@ impl<'t> Scanner<'t> {
         self.group.1
     }
 
-    /// In Rust one may hold others.
+    /// They may be nested in Rust.
     fn block_comment(&mut self) {
         self.at += 2;
         if self.language == Language::Go {
@@ -216,7 +215,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// A word, which may be the prefix of a raw string.
+    /// An identifier, which may be the prefix of a raw string.
     fn word(&mut self) {
         let rest = self.rest();
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
@@ -238,27 +237,27 @@ impl<'t> Scanner<'t> {
 /// An attribute `#[webhook(…)]` on an `impl`.
 #[derive(Debug)]
 pub struct Attribute {
-    /// The place of the attribute.
+    /// The location of the attribute.
     pub span: Span,
     /// The tokens in its parentheses.
     pub arguments: TokenStream,
-    /// The `impl` it stands on; an error for any other `impl`.
+    /// The annotated `impl`; an error if it implements another trait.
     pub header: Result<Header, crate::attribute::Problem>,
 }
 
 /// An attribute `#[conversion(…)]` on an `impl`.
 #[derive(Debug)]
 pub struct ConversionAttribute {
-    /// The place of the attribute.
+    /// The location of the attribute.
     pub span: Span,
     /// The tokens in its parentheses.
     pub arguments: TokenStream,
-    /// The `impl` it stands on; an error for any other `impl`.
+    /// The annotated `impl`; an error if it implements another trait.
     pub header: Result<HubHeader, crate::attribute::Problem>,
 }
 
-/// The attributes `#[webhook(…)]` of a program in Rust, in order. What is compiled for tests alone has none, nor have
-/// definitions of macros.
+/// The attributes `#[webhook(…)]` in Rust source code, in order. Code that is only compiled for tests and macro
+/// definitions are ignored.
 #[must_use]
 pub fn attributes(tokens: TokenStream) -> Vec<Attribute> {
     let mut found = Vec::new();
@@ -274,7 +273,7 @@ pub fn attributes(tokens: TokenStream) -> Vec<Attribute> {
     found
 }
 
-/// The attributes `#[conversion(…)]` of a program in Rust, as [`attributes`] finds the others.
+/// The attributes `#[conversion(…)]` in Rust source code, with the rules of [`attributes`].
 #[must_use]
 pub fn conversions(tokens: TokenStream) -> Vec<ConversionAttribute> {
     let mut found = Vec::new();
@@ -289,7 +288,7 @@ pub fn conversions(tokens: TokenStream) -> Vec<ConversionAttribute> {
     found
 }
 
-/// Calls a function with each attribute and what comes after it.
+/// Calls a function with each attribute and the tokens after it.
 fn walk(tokens: TokenStream, mut visit: impl FnMut(&Group, &[TokenTree])) {
     let mut work = vec![tokens];
     while let Some(tokens) = work.pop() {
@@ -329,7 +328,7 @@ fn attribute_of(tokens: &[TokenTree]) -> Option<&Group> {
     }
 }
 
-/// `cfg(test)`, told without printing what may be deep.
+/// Matches `cfg(test)` without formatting a possibly deep tree.
 fn is_test_only(attribute: &Group) -> bool {
     let is =
         |token: TokenTree, word: &str| matches!(token, TokenTree::Ident(ident) if ident == word);
@@ -356,7 +355,7 @@ fn length_of_item(tokens: &[TokenTree]) -> usize {
     end.map_or(tokens.len(), |end| end + 1)
 }
 
-/// The place and arguments of an attribute of this name on an `impl`.
+/// The location and arguments of an attribute of this name on an `impl`.
 fn named(wanted: &str, attribute: &Group, item: &[TokenTree]) -> Option<(Span, TokenStream)> {
     let inside: Vec<TokenTree> = attribute.stream().into_iter().collect();
     let [path @ .., TokenTree::Group(arguments)] = inside.as_slice() else {

@@ -1,9 +1,9 @@
-//! Known words, and suggestions for misspelled ones.
+//! Known identifiers, and suggestions for misspelled ones.
 
-/// Least similarity of two names to suggest one for the other.
+/// The minimum similarity of two names for a suggestion.
 const ALIKE: f64 = 0.8;
 
-/// The known name nearest to `name`, if one is near enough.
+/// The most similar known name, if it is similar enough.
 #[must_use]
 pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let fold = |text: &str| text.to_lowercase().replace(['_', '-'], "");
@@ -16,7 +16,7 @@ pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// The word of the API for a word in any case, with or without underscores.
+/// The API's spelling of a value in any case, with or without underscores.
 pub(crate) fn canonical(word: &str, known: &[&str]) -> Option<String> {
     let fold = |text: &str| text.to_lowercase().replace('_', "");
     let word = fold(word);
@@ -24,7 +24,7 @@ pub(crate) fn canonical(word: &str, known: &[&str]) -> Option<String> {
     Some((*found).to_owned())
 }
 
-/// A list for people: `` `a`, `b` or `c` ``.
+/// A list for messages: `` `a`, `b` or `c` ``.
 pub(crate) fn list(words: &[&str], last: &str) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {

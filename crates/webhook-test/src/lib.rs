@@ -1,10 +1,10 @@
-//! A whole API server around webhooks, in the process of a test.
+//! A complete API server around webhooks, in the test's process.
 //!
 //! [`Cluster::start`] serves webhooks over TLS, starts an API server on a free port, and registers the webhooks with
-//! it. Writes pass rules and selectors, match conditions, the call, the patch, reinvocation and validation. It needs
-//! no cluster, container or binary, and takes milliseconds.
+//! it. Writes go through rules and selectors, match conditions, the call, the patch, reinvocation and validation. It
+//! needs no cluster, container or binary, and takes milliseconds.
 //!
-//! `lockgate-webhook` itself never links an API server, which is why this is a crate of its own.
+//! `lockgate-webhook` itself never links an API server, which is why this is a separate crate.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -44,23 +44,22 @@ use lockgate_webhook::server::Server;
 use lockgate_webhook::testing::{Served, serve_with};
 use lockgate_webhook::{ManifestOptions, Manifests, Registration, Webhooks};
 
-/// An API server that calls webhooks. Clients reach it with
-/// [`kubeconfig_path`](TestServer::kubeconfig_path). Dropping it stops both servers at once and removes
-/// its files; [`stop`](Self::stop) lets requests end first.
+/// An API server that calls webhooks. Clients connect with [`kubeconfig_path`](TestServer::kubeconfig_path). Dropping
+/// it stops both servers immediately and removes its files; [`stop`](Self::stop) waits for requests in progress.
 #[derive(Debug)]
 pub struct Cluster {
     server: TestServer,
     served: Served,
 }
 
-/// A cluster that cannot start.
+/// A startup error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
     /// The API server cannot start.
     #[error("cannot start the API server")]
     Start(#[from] StartError),
-    /// The API server does not take the registrations.
+    /// The API server rejects a webhook configuration.
     #[error("cannot register the webhooks")]
     Register(#[from] ApplyError),
 }
@@ -70,7 +69,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// It cannot start, or does not take a registration: a rule, a selector or a condition is wrong.
+    /// Fails if a server cannot start, or the API server rejects a webhook configuration.
     pub async fn start(webhooks: Webhooks) -> Result<Self, ClusterError> {
         Self::start_with(
             Server::new(webhooks.clone()),
@@ -108,11 +107,11 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Applies CustomResourceDefinitions, with the conversions among these webhooks written into them.
+    /// Applies CustomResourceDefinitions, with the conversion settings of these webhooks added.
     ///
     /// # Errors
     ///
-    /// The text is no YAML, or the API server does not take a definition.
+    /// Fails if the text is not YAML, or the API server rejects an object.
     pub async fn define(
         &self,
         webhooks: &Webhooks,

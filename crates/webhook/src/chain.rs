@@ -1,4 +1,4 @@
-//! Several mutators or validators as one.
+//! Chains of mutators or validators.
 
 use std::fmt;
 
@@ -12,8 +12,7 @@ use crate::mutate::Mutator;
 use crate::object::Object;
 use crate::validate::Validator;
 
-/// Mutators that run one after another, each on the result of the one before. The patch is made once,
-/// at the end.
+/// Mutators that run in sequence, each on the result of the previous one. The patch is computed once, at the end.
 pub struct Mutators<K>(Vec<Box<dyn AnyMutator<K>>>);
 
 impl<K> Default for Mutators<K> {
@@ -23,13 +22,13 @@ impl<K> Default for Mutators<K> {
 }
 
 impl<K: DeserializeOwned + Serialize + Send + Sync + 'static> Mutators<K> {
-    /// None yet.
+    /// Creates an empty chain.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// And then this one.
+    /// Appends a mutator.
     #[must_use]
     pub fn then(mut self, mutator: impl Mutator<K>) -> Self {
         self.0.push(Box::new(mutator));
@@ -63,13 +62,13 @@ impl<K> Default for Validators<K> {
 }
 
 impl<K: DeserializeOwned + Send + Sync + 'static> Validators<K> {
-    /// None yet.
+    /// Creates an empty chain.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// And this one.
+    /// Appends a validator.
     #[must_use]
     pub fn and(mut self, validator: impl Validator<K>) -> Self {
         self.0.push(Box::new(validator));

@@ -1,4 +1,4 @@
-//! The context of a review: its request, and the warnings and annotations of the answer.
+//! The context of a review: its request, and the warnings and annotations of the response.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,15 +16,15 @@ use crate::object::Object;
 /// The operation on the object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// It is created.
+    /// A creation.
     Create,
-    /// It is changed.
+    /// An update.
     Update,
-    /// It is deleted.
+    /// A deletion.
     Delete,
     /// A connection to a subresource, such as `kubectl exec`.
     Connect,
-    /// Something that this version of the framework does not know.
+    /// An operation that this version of the framework does not have.
     Other(String),
 }
 
@@ -39,7 +39,7 @@ impl Operation {
         }
     }
 
-    /// The name on the wire.
+    /// The name in the API.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -58,7 +58,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The facts of one request. Objects stay text until they are decoded.
+/// The facts of one request. Objects stay JSON text until they are decoded.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) version: ReviewVersion,
@@ -81,7 +81,7 @@ pub(crate) struct Facts {
     pub(crate) body: Bytes,
 }
 
-/// One request, as a webhook sees it.
+/// One request.
 pub struct Context {
     facts: Facts,
     deadline: Option<Instant>,
@@ -104,7 +104,7 @@ impl Context {
         }
     }
 
-    /// Names this call in logs on both sides.
+    /// The uid of the review, which appears in the logs of both sides.
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.facts.uid
@@ -122,19 +122,19 @@ impl Context {
         &self.facts.operation
     }
 
-    /// The kind of the object as it was sent here.
+    /// The kind of the object in the review.
     #[must_use]
     pub fn kind(&self) -> &GroupVersionKind {
         &self.facts.kind
     }
 
-    /// The resource as the rule matched it.
+    /// The resource that matched the rule.
     #[must_use]
     pub fn resource(&self) -> &GroupVersionResource {
         &self.facts.resource
     }
 
-    /// The subresource, or nothing.
+    /// The subresource; may be empty.
     #[must_use]
     pub fn sub_resource(&self) -> &str {
         &self.facts.sub_resource
@@ -159,13 +159,13 @@ impl Context {
         &self.facts.request_sub_resource
     }
 
-    /// The object's name; empty when the server is still to make one up.
+    /// The object's name; empty before the server has generated it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.facts.name
     }
 
-    /// The namespace; empty when the resource has none.
+    /// The namespace; empty for cluster-scoped resources.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.facts.namespace
@@ -184,13 +184,13 @@ impl Context {
         groups.iter().any(|of_user| of_user == group)
     }
 
-    /// Returns `true` if nothing will be stored. A webhook with side effects leaves them out then.
+    /// Returns `true` for a dry run, in which webhooks must not have side effects.
     #[must_use]
     pub fn is_dry_run(&self) -> bool {
         self.facts.dry_run
     }
 
-    /// When the API server stops waiting.
+    /// The time at which the API server stops waiting.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
@@ -203,19 +203,19 @@ impl Context {
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// The new object as text. `None` on DELETE.
+    /// The new object as JSON. `None` on DELETE.
     #[must_use]
     pub fn object_text(&self) -> Option<&str> {
         self.text(self.facts.object.as_ref())
     }
 
-    /// The stored object as text. `None` on CREATE and CONNECT.
+    /// The stored object as JSON. `None` on CREATE and CONNECT.
     #[must_use]
     pub fn old_object_text(&self) -> Option<&str> {
         self.text(self.facts.old_object.as_ref())
     }
 
-    /// The options of the operation, as text: a `CreateOptions`, `DeleteOptions` and so on.
+    /// The options of the operation as JSON: a `CreateOptions`, `DeleteOptions` and so on.
     #[must_use]
     pub fn options_text(&self) -> Option<&str> {
         self.text(self.facts.options.as_ref())
@@ -225,7 +225,7 @@ impl Context {
         std::str::from_utf8(self.facts.body.get(range?.clone())?).ok()
     }
 
-    /// The object as it would be stored.
+    /// Decodes the new object.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Context {
         object.transpose()
     }
 
-    /// The object as it is stored.
+    /// Decodes the stored object.
     ///
     /// # Errors
     ///
@@ -247,7 +247,7 @@ impl Context {
             .transpose()
     }
 
-    /// The options of the operation.
+    /// Decodes the options of the operation.
     ///
     /// # Errors
     ///
@@ -259,12 +259,12 @@ impl Context {
             .transpose()
     }
 
-    /// Adds a warning for the client, whatever the decision. `kubectl` prints it.
+    /// Adds a warning for the client, with any decision. `kubectl` prints it.
     pub fn warn(&self, text: impl Into<String>) {
         self.remarks().warnings.push(text.into());
     }
 
-    /// Writes into the audit log. The server puts the webhook's name before the key.
+    /// Adds an audit annotation. The server adds the webhook's name as a prefix of the key.
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         let (key, value) = (key.into(), value.into());
         self.remarks().audit_annotations.insert(key, value);
@@ -279,7 +279,7 @@ impl Context {
     }
 }
 
-/// Without objects, which may hold secrets.
+/// Without objects, which may contain secrets.
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")

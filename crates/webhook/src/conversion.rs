@@ -30,7 +30,7 @@ pub use registration::{ConversionRegistration, MarkedHub};
 pub(crate) use review::answer;
 pub use review::{Converted, ConvertedObjects};
 
-/// The members of the metadata that a conversion may change.
+/// The metadata fields that a conversion may change.
 const CHANGEABLE: [&str; 2] = ["labels", "annotations"];
 
 /// The version of a kind through which all others are converted.
@@ -78,7 +78,7 @@ pub trait Hub: DeserializeOwned + Serialize + Send + Sync + 'static {
 /// # Ok::<(), Fault>(())
 /// ```
 pub trait Spoke: DeserializeOwned + Serialize + Send + Sync + 'static {
-    /// The version this one is converted to and from.
+    /// The version through which this one is converted.
     type Hub: Hub;
     /// The version with its group, as in `batch.example.com/v2`.
     const API_VERSION: &'static str;
@@ -87,18 +87,18 @@ pub trait Spoke: DeserializeOwned + Serialize + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The hub cannot express the object. The client gets the text.
+    /// Fails if the object cannot be represented in the hub. The client gets the message.
     fn to_hub(self) -> Result<Self::Hub, Fault>;
 
     /// Converts from the hub.
     ///
     /// # Errors
     ///
-    /// This version cannot express the object. The client gets the text.
+    /// Fails if the object cannot be represented in this version. The client gets the message.
     fn from_hub(hub: Self::Hub) -> Result<Self, Fault>;
 }
 
-/// The versions of one kind, and where they are converted.
+/// The versions of one kind, and the registration of their conversion.
 #[derive(Debug)]
 pub struct Conversion {
     kind: &'static str,
@@ -107,7 +107,7 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// The conversion of the kind `H` is a version of. `resource` is its plural, as in `cronjobs`.
+    /// The conversion of the kind of `H`. `resource` is its plural, as in `cronjobs`.
     #[must_use]
     pub fn of<H: Hub>(resource: impl Into<String>) -> ConversionOf<H> {
         ConversionOf {
@@ -165,7 +165,7 @@ impl Conversion {
     ///
     /// # Errors
     ///
-    /// The object is not of this kind, or one of the versions cannot express it.
+    /// Fails if the object is not of this kind, or cannot be represented in one of the versions.
     pub fn convert(&self, object: &str, desired: &str) -> Result<Value, Fault> {
         let sent: Value = decode(object, "object").map_err(fault)?;
         let named = |member: &str| sent.get(member).and_then(Value::as_str).unwrap_or_default();
@@ -194,7 +194,7 @@ impl Conversion {
     }
 }
 
-/// The metadata that was sent, with the labels and annotations of the converted object.
+/// The original metadata, with the labels and annotations of the converted object.
 ///
 /// UPSTREAM: apiextensions-apiserver pkg/apiserver/conversion/webhook_converter.go, restoreObjectMeta
 fn restored(sent: &Value, mut changed: Value) -> Value {
@@ -210,7 +210,7 @@ fn restored(sent: &Value, mut changed: Value) -> Value {
     restored
 }
 
-/// The versions of one kind while they are put together.
+/// A builder of a [`Conversion`].
 pub struct ConversionOf<H> {
     registration: ConversionRegistration,
     spokes: Vec<SpokeOf<H>>,
@@ -221,8 +221,8 @@ impl<H: Hub> ConversionOf<H> {
     ///
     /// # Panics
     ///
-    /// The version is there already, or has another group than the hub: that is a mistake in the
-    /// program, found when it starts.
+    /// Panics if the version exists already, or has another group than the hub: this is a programming error, detected
+    /// at startup.
     #[must_use]
     pub fn spoke<S: Spoke<Hub = H>>(mut self) -> Self {
         let taken = self
@@ -254,18 +254,18 @@ impl<H: Hub> ConversionOf<H> {
         self
     }
 
-    /// Sets `conversionReviewVersions`. This framework reads `v1` and `v1beta1`.
+    /// Sets `conversionReviewVersions`. This framework supports `v1` and `v1beta1`.
     #[must_use]
     pub fn review_versions(mut self, versions: &[&str]) -> Self {
         self.registration = self.registration.with_review_versions(versions);
         self
     }
 
-    /// Converts one object, as [`Conversion::convert`].
+    /// Converts one object, like [`Conversion::convert`].
     ///
     /// # Errors
     ///
-    /// The object is not of this kind, or one of the versions cannot express it.
+    /// Fails if the object is not of this kind, or cannot be represented in one of the versions.
     pub fn convert(self, object: &str, desired: &str) -> Result<Value, Fault> {
         Conversion::from(self).convert(object, desired)
     }
@@ -303,7 +303,7 @@ pub fn group_of(api_version: &'static str) -> &'static str {
 trait Versions: Send + Sync {
     fn api_versions(&self) -> Vec<&'static str>;
 
-    /// The object as its own type writes it, and as the desired one does.
+    /// The object as serialised by its own type, and by the desired one.
     fn convert(&self, object: &str, from: &str, desired: &str) -> Result<(Value, Value), Fault>;
 }
 
@@ -319,7 +319,7 @@ struct HubAndSpokes<H> {
 
 struct SpokeOf<H> {
     api_version: &'static str,
-    /// Reads an object of this version: as its type writes it, and as the hub.
+    /// Decodes an object of this version: its own serialisation, and the hub.
     read: fn(&str) -> Result<(Value, H), Fault>,
     write: fn(H) -> Result<Value, Fault>,
 }

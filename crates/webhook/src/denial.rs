@@ -1,4 +1,4 @@
-//! Denials, which are answers, and faults, which are none.
+//! Denials, which are decisions, and faults, which are not.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +10,7 @@ use lockgate_api::meta::status::{Status, StatusCause, StatusDetails};
 /// The decision of a webhook: `Ok` allows the request.
 pub type Verdict = Result<(), Refusal>;
 
-/// The reason why a request is not allowed.
+/// The reason that a request is not allowed.
 #[derive(Debug)]
 pub enum Refusal {
     /// The webhook denies it.
@@ -19,7 +19,7 @@ pub enum Refusal {
     Fault(Fault),
 }
 
-/// A denial, with the status the client gets.
+/// A denial, with the status for the client.
 ///
 /// ```
 /// use lockgate_webhook::Denial;
@@ -54,7 +54,7 @@ impl Denial {
         }
     }
 
-    /// 403: the rules do not allow it. The usual denial.
+    /// 403: the rules do not allow the request. The usual denial.
     #[must_use]
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(403, "Forbidden", message)
@@ -72,13 +72,13 @@ impl Denial {
         Self::new(404, "NotFound", message)
     }
 
-    /// 409: it does not go together with the present state.
+    /// 409: the request conflicts with the current state.
     #[must_use]
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(409, "Conflict", message)
     }
 
-    /// 429: too often; the client may try again after this many seconds.
+    /// 429: too many requests; the client may retry after this many seconds.
     #[must_use]
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: i32) -> Self {
         let mut denial = Self::new(429, "TooManyRequests", message);
@@ -86,7 +86,7 @@ impl Denial {
         denial
     }
 
-    /// 422: fields of the object are wrong, each with a cause that names it.
+    /// 422: fields of the object are invalid, each with a cause.
     #[must_use]
     pub fn invalid(errors: &[FieldError]) -> Self {
         let mut denial = Self::new(422, "Invalid", aggregate(errors));
@@ -103,21 +103,21 @@ impl Denial {
         denial
     }
 
-    /// Another reason, for programs that read it.
+    /// Sets the reason, which programs evaluate.
     #[must_use]
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.status.reason = reason.into();
         self
     }
 
-    /// Another status code.
+    /// Sets the status code.
     #[must_use]
     pub fn code(mut self, code: u16) -> Self {
         self.status.code = i32::from(code.max(400));
         self
     }
 
-    /// One more cause.
+    /// Adds a cause.
     #[must_use]
     pub fn cause(
         mut self,
@@ -140,7 +140,7 @@ impl Denial {
         &self.status
     }
 
-    /// Names the object where there are details and they do not: kubectl shows causes under its name.
+    /// Sets the kind and name of the object if the details lack them: kubectl prints them before causes.
     pub(crate) fn is_about(&mut self, kind: &GroupVersionKind, name: &str) {
         if let Some(details) = &mut self.status.details
             && details.kind.is_empty()
@@ -186,11 +186,11 @@ impl From<Denial> for Refusal {
     }
 }
 
-/// The webhook could not decide: its database is unavailable, its own code is wrong.
+/// The webhook could not decide: its database is unavailable, or its code has a bug.
 ///
-/// `?` turns any error into a fault, which keeps it. The client of the API sees no more than that the
-/// webhook failed, and only if the `failurePolicy` is `Fail`; the text is for the log of the webhook.
-/// `{fault}` prints the outermost error, `{fault:#}` all that caused it as well.
+/// `?` converts any error into a fault, which keeps it. API clients only see that the webhook failed, and only if the
+/// `failurePolicy` is `Fail`; the message is for the log of the webhook. `{fault}` prints the outermost error,
+/// `{fault:#}` its causes as well.
 ///
 /// ```
 /// use lockgate_webhook::{Fault, Verdict};
@@ -219,7 +219,7 @@ struct Message {
 }
 
 impl Fault {
-    /// A fault in words.
+    /// Creates a fault with a message.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self(Box::new(Message {
@@ -228,7 +228,7 @@ impl Fault {
         }))
     }
 
-    /// A fault that another error caused.
+    /// Creates a fault from its cause.
     #[must_use]
     pub fn because(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(error.into())
@@ -243,7 +243,7 @@ impl Fault {
         }))
     }
 
-    /// The errors, from the outermost to the one that started it.
+    /// The chain of errors, from the outermost to the root cause.
     pub fn chain(&self) -> impl Iterator<Item = &(dyn Error + 'static)> {
         fn cause<'e>(error: &&'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
             (*error).source()
@@ -277,8 +277,7 @@ impl fmt::Debug for Fault {
     }
 }
 
-// `Fault` itself is no `Error`, as the errors of `anyhow` are none: only then can every error become
-// one.
+// `Fault` does not implement `Error`, like the errors of `anyhow`: otherwise not every error could be converted to it.
 impl<E: Error + Send + Sync + 'static> From<E> for Fault {
     fn from(error: E) -> Self {
         Self(Box::new(error))
@@ -297,7 +296,7 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// Problems with fields, collected so that the client sees all of them at once.
+/// Field errors, collected so that the client gets all of them at once.
 ///
 /// ```
 /// use lockgate_webhook::field::{FieldError, Path, Shown};
@@ -314,7 +313,7 @@ impl From<Fault> for Refusal {
 pub struct FieldErrors(Vec<FieldError>);
 
 impl FieldErrors {
-    /// Records a problem.
+    /// Adds an error.
     pub fn push(&mut self, error: FieldError) {
         self.0.push(error);
     }
@@ -325,16 +324,16 @@ impl FieldErrors {
         self.0.is_empty()
     }
 
-    /// The problems.
+    /// The errors.
     pub fn iter(&self) -> impl Iterator<Item = &FieldError> {
         self.0.iter()
     }
 
-    /// Allows without problems, and denies with all of them otherwise.
+    /// Allows the request if there are no errors, otherwise denies it with all of them.
     ///
     /// # Errors
     ///
-    /// There are problems.
+    /// Denies if there are errors.
     pub fn into_verdict(self) -> Verdict {
         if self.0.is_empty() {
             return Ok(());

@@ -37,56 +37,56 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Lets nothing through.
+    /// Creates a guard without exemptions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets an object that is being deleted lose its finalizers: an UPDATE that changes nothing but
-    /// `metadata` and `status`. Otherwise a check that can no longer pass keeps the object forever.
+    /// Exempts the removal of finalizers from a terminating object: an UPDATE that changes only `metadata` and
+    /// `status`. Otherwise a check that can no longer pass would block the deletion forever.
     #[must_use]
     pub fn allow_terminating(mut self) -> Self {
         self.terminating = true;
         self
     }
 
-    /// Lets dry runs through, for a webhook whose side effects cannot be left out.
+    /// Exempts dry runs, for a webhook with unavoidable side effects.
     #[must_use]
     pub fn allow_dry_run(mut self) -> Self {
         self.dry_run = true;
         self
     }
 
-    /// Lets a user do everything.
+    /// Exempts a user.
     #[must_use]
     pub fn exempt_user(mut self, name: impl Into<String>) -> Self {
         self.users.push(name.into());
         self
     }
 
-    /// Lets the members of a group do everything.
+    /// Exempts the members of a group.
     #[must_use]
     pub fn exempt_group(mut self, name: impl Into<String>) -> Self {
         self.groups.push(name.into());
         self
     }
 
-    /// Lets everything happen in a namespace, and to that namespace.
+    /// Exempts a namespace, including the Namespace object.
     #[must_use]
     pub fn exempt_namespace(mut self, name: impl Into<String>) -> Self {
         self.namespaces.push(name.into());
         self
     }
 
-    /// Lets an UPDATE through unless it changes this place. With several places, any of them counts.
+    /// Exempts an UPDATE unless it changes this field. With several fields, a change of any is not exempt.
     #[must_use]
     pub fn only_if_changed(mut self, pointer: impl Into<String>) -> Self {
         self.pointers.push(pointer.into());
         self
     }
 
-    /// The handler for all other requests.
+    /// Wraps the handler for all other requests.
     pub fn around<H: Handler>(self, handler: H) -> Guarded<H> {
         Guarded {
             guard: self,
@@ -119,7 +119,7 @@ impl Guard {
     }
 }
 
-/// Returns `true` if an object that is being deleted keeps everything but its metadata and status.
+/// Returns `true` if an update of a terminating object changes only its metadata and status.
 fn is_letting_go(old: &Value, new: &Value) -> bool {
     let deleting = |object: &Value| {
         let since = object.pointer("/metadata/deletionTimestamp");
@@ -133,7 +133,7 @@ fn is_letting_go(old: &Value, new: &Value) -> bool {
     deleting(old) && names.all(|name| free(name) || old_members.get(name) == new_members.get(name))
 }
 
-/// A handler behind a [`Guard`].
+/// A handler wrapped by a [`Guard`].
 #[derive(Debug)]
 pub struct Guarded<H> {
     guard: Guard,

@@ -1,4 +1,4 @@
-//! The raw form of a webhook.
+//! The untyped form of a webhook.
 
 use std::fmt;
 use std::future::Future;
@@ -9,12 +9,12 @@ use crate::context::Context;
 use crate::denial::Fault;
 use crate::response::Response;
 
-/// A future that is moved between threads.
+/// A boxed `Send` future.
 pub type BoxFuture<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
 
-/// Answers a review.
+/// Handles reviews.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers.
+    /// Handles a review.
     fn handle<'f>(&'f self, ctx: &'f Context) -> BoxFuture<'f, Result<Response, Fault>>;
 }
 
@@ -30,8 +30,8 @@ impl fmt::Debug for dyn Handler {
     }
 }
 
-/// A handler that is an async closure. It is cloned for every review, so what it captures is cheap to
-/// clone: an `Arc`, a sender.
+/// Creates a handler from an async closure. It is cloned for every review, so its captures should be cheap to clone: an
+/// `Arc`, a sender.
 ///
 /// ```
 /// use lockgate_webhook::{Context, Denial, Response, from_fn};
@@ -52,10 +52,10 @@ where
 
 /// A closure for [`from_fn`]: `async |ctx: &Context| -> Result<Response, Fault>`.
 ///
-/// Async closures that use what they capture are not `Fn`, because each call borrows from the
-/// closure; `FnOnce` all of them are.
+/// Async closures that use captured variables do not implement `Fn`, because each call borrows from the closure; all of
+/// them implement `FnOnce`.
 pub trait HandlerFn<'f> {
-    /// Answers a review.
+    /// Handles a review.
     fn run(self, ctx: &'f Context) -> impl Future<Output = Result<Response, Fault>> + Send + 'f;
 }
 

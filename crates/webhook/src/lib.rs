@@ -9,7 +9,7 @@
 //!
 //! A [`Validator`] or [`Mutator`] gets typed objects and returns its decision; the framework implements the protocol:
 //! decoding, denials with causes, minimal patches that preserve unknown fields, the version and uid of the response.
-//! [`Handler`] is the raw form of both. A [`Conversion`] converts custom resources between versions, each a type.
+//! [`Handler`] is the untyped form of both. A [`Conversion`] converts custom resources between versions, each a type.
 //!
 //! The module `server` serves webhooks, and `testing` supports their tests; both are features of the same
 //! name, and `server` is enabled by default.
@@ -46,7 +46,7 @@
 // The wire format.
 mod review;
 
-// The request, and the answer.
+// The request and the response.
 mod context;
 mod denial;
 mod object;
@@ -59,18 +59,18 @@ mod handler;
 mod mutate;
 mod validate;
 
-// From a changed object to a patch.
+// Computes patches from changed objects.
 pub mod patch;
 
-// From one version of a custom resource to another.
+// Conversion of custom resources.
 mod conversion;
 
-// Registrations and the manifests made of them.
+// Registrations and manifests.
 mod manifest;
 mod registration;
 mod webhooks;
 
-// The server, and the test kit.
+// The server and the test kit.
 #[cfg(feature = "server")]
 pub mod server;
 #[cfg(feature = "testing")]

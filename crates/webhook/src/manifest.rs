@@ -23,7 +23,7 @@ use crate::conversion::ConversionRegistration;
 use crate::registration::{Registration, Role};
 use crate::webhooks::Webhooks;
 
-/// The annotation by which cert-manager injects a CA into an object.
+/// cert-manager's annotation for injecting a CA into an object.
 const INJECT_CA_FROM: &str = "cert-manager.io/inject-ca-from";
 
 /// The address of the webhooks, and the names of the configurations.
@@ -58,7 +58,7 @@ enum Endpoint {
 }
 
 impl Default for ManifestOptions {
-    /// As kubebuilder has it.
+    /// kubebuilder's defaults.
     fn default() -> Self {
         Self {
             mutating_name: String::from("mutating-webhook-configuration"),
@@ -77,27 +77,27 @@ impl Default for ManifestOptions {
 }
 
 impl ManifestOptions {
-    /// As kubebuilder has it: the service `webhook-service` in `system`, and the usual names.
+    /// Creates kubebuilder's defaults: the Service `webhook-service` in `system`, and the default names.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The name of the object with the mutating webhooks.
+    /// Sets the name of the MutatingWebhookConfiguration.
     #[must_use]
     pub fn mutating_name(mut self, name: impl Into<String>) -> Self {
         self.mutating_name = name.into();
         self
     }
 
-    /// The name of the object with the validating webhooks.
+    /// Sets the name of the ValidatingWebhookConfiguration.
     #[must_use]
     pub fn validating_name(mut self, name: impl Into<String>) -> Self {
         self.validating_name = name.into();
         self
     }
 
-    /// Webhooks are behind this service, at its port 443.
+    /// Sets the Service of the webhooks, at port 443.
     #[must_use]
     pub fn service(mut self, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         self.endpoint = Endpoint::Service {
@@ -108,7 +108,7 @@ impl ManifestOptions {
         self
     }
 
-    /// The service has another port. Without effect on a URL.
+    /// Sets the port of the Service. No effect on a URL.
     #[must_use]
     pub fn port(mut self, number: i32) -> Self {
         if let Endpoint::Service { port, .. } = &mut self.endpoint {
@@ -117,14 +117,14 @@ impl ManifestOptions {
         self
     }
 
-    /// Webhooks are below this URL, as in `https://localhost:9443`.
+    /// Sets the base URL of the webhooks, as in `https://localhost:9443`.
     #[must_use]
     pub fn url(mut self, base: impl Into<String>) -> Self {
         self.endpoint = Endpoint::Url(base.into());
         self
     }
 
-    /// The PEM certificates that the API server trusts for these webhooks.
+    /// Sets the PEM certificates that the API server trusts for these webhooks.
     #[must_use]
     pub fn ca_bundle(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca_bundle = Some(pem.into());
@@ -137,21 +137,21 @@ impl ManifestOptions {
         self.annotation(INJECT_CA_FROM, certificate)
     }
 
-    /// A label on both objects.
+    /// Adds a label to both objects.
     #[must_use]
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(key.into(), value.into());
         self
     }
 
-    /// An annotation on both objects.
+    /// Adds an annotation to both objects.
     #[must_use]
     pub fn annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.annotations.insert(key.into(), value.into());
         self
     }
 
-    /// Webhooks are reached at their first alias, where they have one.
+    /// Registers webhooks at their first alias, if any.
     #[must_use]
     pub fn logical_paths(mut self) -> Self {
         self.logical_paths = true;
@@ -181,7 +181,7 @@ impl ManifestOptions {
                 let url = format!("{}{path}", base.trim_end_matches('/'));
                 return place(Some(url), None);
             }
-            // What the service of the registration leaves open has kubebuilder's default.
+            // Settings missing in the Service of the registration have kubebuilder's defaults.
             (Endpoint::Url(_), Some(_)) => ("system", "webhook-service", None),
             (
                 Endpoint::Service {
@@ -210,7 +210,7 @@ impl ManifestOptions {
     }
 }
 
-/// The objects that tell a cluster of webhooks, ready to be written or applied.
+/// The generated objects that register webhooks, ready to be written or applied.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -235,7 +235,7 @@ pub struct Manifests {
     definitions: Vec<Value>,
 }
 
-/// An object that an API server would refuse.
+/// An object that an API server would reject.
 #[derive(Debug, Clone)]
 pub struct Invalid<'m> {
     /// The object.
@@ -245,7 +245,7 @@ pub struct Invalid<'m> {
 }
 
 impl Manifests {
-    /// The objects for some registrations.
+    /// Generates the objects for these registrations.
     pub fn of<'r>(
         registrations: impl IntoIterator<Item = &'r Registration>,
         options: &ManifestOptions,
@@ -283,7 +283,7 @@ impl Manifests {
         }
     }
 
-    /// The same with the `conversion` of these kinds.
+    /// Adds the `conversion` of these kinds.
     #[must_use]
     pub fn with_conversions<'c>(
         mut self,
@@ -313,8 +313,8 @@ impl Manifests {
             .collect()
     }
 
-    /// Writes `conversion`, labels and annotations into a CustomResourceDefinition. Returns `false` if no
-    /// conversion is about it.
+    /// Adds `conversion`, labels and annotations to a CustomResourceDefinition. Returns `false` if there is no
+    /// conversion for it.
     pub fn complete(&self, definition: &mut Value) -> bool {
         let name = definition.pointer("/metadata/name").cloned();
         let mut patches = self.definitions.iter();
@@ -334,14 +334,14 @@ impl Manifests {
         &self.configurations
     }
 
-    /// The objects in `v1`, for a program that registers itself.
+    /// The objects in `v1`, for programs that register themselves.
     #[must_use]
     pub fn to_values(&self) -> Vec<Value> {
         let all = self.configurations.iter().cloned();
         all.map(|one| codec::to_json(one, Version::V1)).collect()
     }
 
-    /// YAML in the form of kubebuilder.
+    /// The objects as YAML, in kubebuilder's format.
     #[must_use]
     pub fn to_yaml(&self) -> String {
         let documents = self.to_values();
@@ -351,15 +351,15 @@ impl Manifests {
             .collect()
     }
 
-    /// A `List` in JSON.
+    /// The objects as a JSON `List`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": self.to_values() });
         format!("{list:#}\n")
     }
 
-    /// Validates the objects as an API server would. `expressions` compiles match
-    /// conditions; [`Unchecked`](lockgate_api::registration::validation::Unchecked) lets them be.
+    /// Validates the objects as an API server would. `expressions` compiles match conditions;
+    /// [`Unchecked`](lockgate_api::registration::validation::Unchecked) skips them.
     pub fn invalid(&self, expressions: &dyn ExpressionChecker) -> Vec<Invalid<'_>> {
         let request = Request {
             version: Version::V1,
@@ -379,7 +379,7 @@ impl Manifests {
     }
 }
 
-/// The part of a CustomResourceDefinition that is about its conversion.
+/// The conversion settings of a CustomResourceDefinition.
 fn definition(conversion: &ConversionRegistration, options: &ManifestOptions) -> Value {
     let config = options.client_config_at(conversion.path(), conversion.client_config());
     let mut client_config = Map::new();
@@ -421,7 +421,7 @@ fn definition(conversion: &ConversionRegistration, options: &ManifestOptions) ->
     })
 }
 
-/// Puts every member of a patch into an object; the patches made here nest a few levels.
+/// Merges a patch into an object; the patches generated here are nested only a few levels.
 fn overlay(object: &mut Value, patch: &Value) {
     match (object, patch) {
         (Value::Object(object), Value::Object(patch)) => {
@@ -444,7 +444,7 @@ fn some(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
 }
 
 impl Webhooks {
-    /// The objects that tell a cluster of these webhooks.
+    /// Generates the manifests of these webhooks.
     #[must_use]
     pub fn manifests(&self, options: &ManifestOptions) -> Manifests {
         let conversions = self.conversions().flat_map(|all| all.kinds());

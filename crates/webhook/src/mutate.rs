@@ -14,7 +14,7 @@ use crate::patch::Patch;
 use crate::response::Response;
 use crate::validate::{into_response, unknown};
 
-/// Changes objects of the kind `K` on their way in.
+/// Mutates objects of the kind `K`.
 ///
 /// Changes the object in place; the framework computes a patch of the changed fields only, and fields unknown to `K`
 /// are preserved. A mutator must be idempotent.
@@ -22,12 +22,12 @@ pub trait Mutator<K>: Send + Sync + 'static
 where
     K: DeserializeOwned + Serialize + Send + Sync,
 {
-    /// Changes a new or changed object. The one before the change is
+    /// Mutates a created or updated object. The stored object of an update is
     /// [`ctx.old_object()`](Context::old_object).
     fn mutate(&self, ctx: &Context, object: &mut K) -> impl Future<Output = Verdict> + Send;
 }
 
-/// The handler of a mutator. A deletion has no object to change and is allowed.
+/// Creates the handler of a mutator. Deletions have no object to change and are allowed.
 pub fn mutating<K, M>(mutator: M) -> impl Handler
 where
     K: DeserializeOwned + Serialize + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! An object of a request: typed, with its text.
+//! An object of a request: typed, with its JSON text.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::denial::{Denial, Refusal};
 
-/// Objects that nest deeper are denied, whatever the failure policy: a webhook must not allow what it cannot decode.
-/// The API server accepts 10,000 levels, which would overflow a thread's stack once typed.
+/// Objects nested deeper than this are denied, whatever the failure policy: a webhook must not allow what it cannot
+/// decode. The API server accepts 10,000 levels, which would overflow a thread's stack once typed.
 pub const MAX_DEPTH: usize = 500;
 
-/// An object of a kind, together with everything the kind does not know of.
+/// An object of a kind, including the fields that are unknown to its type.
 pub struct Object<K> {
     typed: K,
     text: Box<str>,
@@ -33,18 +33,18 @@ impl<K> Object<K> {
     ///
     /// # Errors
     ///
-    /// Never after it was read as a `K`.
+    /// Never after it was decoded as a `K`.
     pub fn untyped(&self) -> Result<Value, Refusal> {
         decode(&self.text, "object")
     }
 
-    /// The text as it was sent.
+    /// The JSON text as it was sent.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The object without its text.
+    /// Returns the typed object.
     #[must_use]
     pub fn into_inner(self) -> K {
         self.typed
@@ -65,7 +65,7 @@ impl<K: fmt::Debug> fmt::Debug for Object<K> {
     }
 }
 
-/// Reads text of bounded depth.
+/// Decodes text of limited depth.
 pub(crate) fn decode<T: DeserializeOwned>(text: &str, member: &str) -> Result<T, Refusal> {
     if is_too_deep(text) {
         let message = format!("{member} nests more than {MAX_DEPTH} levels deep");
@@ -79,11 +79,11 @@ pub(crate) fn decode<T: DeserializeOwned>(text: &str, member: &str) -> Result<T,
     })
 }
 
-/// Returns true if JSON text nests deeper than can be read. Nearly all of it has too few brackets for that, and
-/// counting them is a tenth of the work of following them.
+/// Returns true if JSON text is nested too deeply to decode. Most texts have too few brackets for that, and counting
+/// them is a tenth of the work of matching them.
 fn is_too_deep(text: &str) -> bool {
     let is_opening = |byte: &u8| u8::from(matches!(byte, b'{' | b'['));
-    // Counts of 255 bytes fit a byte, and many of these are added at once.
+    // Counts of up to 255 fit into a byte, and many bytes are summed at once.
     let pieces = text.as_bytes().chunks(255);
     let opening = pieces.map(|piece| usize::from(piece.iter().map(is_opening).sum::<u8>()));
     opening.sum::<usize>() > MAX_DEPTH && depth(text) > MAX_DEPTH

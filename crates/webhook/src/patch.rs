@@ -1,4 +1,4 @@
-//! JSON Patches: made by hand, or from what changed.
+//! JSON patches: built explicitly, or computed from a change.
 
 mod align;
 mod diff;
@@ -19,29 +19,29 @@ use merge::Texts;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Change {
-    /// Puts a value where there was none, or before the element that was there.
+    /// Adds a value, or inserts it before an existing list element.
     Add {
-        /// Where.
+        /// The path.
         path: Pointer,
-        /// The message.
+        /// The value.
         value: Value,
     },
-    /// Takes a value away.
+    /// Removes a value.
     Remove {
-        /// Where.
+        /// The path.
         path: Pointer,
     },
-    /// Puts a value where there was another.
+    /// Replaces a value.
     Replace {
-        /// Where.
+        /// The path.
         path: Pointer,
-        /// The message.
+        /// The value.
         value: Value,
     },
 }
 
 impl Change {
-    /// Where.
+    /// The path.
     #[must_use]
     pub fn path(&self) -> &Pointer {
         match self {
@@ -50,7 +50,7 @@ impl Change {
     }
 }
 
-/// The place of a value in a document: a JSON pointer.
+/// A JSON pointer to a value in a document.
 ///
 /// ```
 /// use lockgate_webhook::patch::Pointer;
@@ -62,13 +62,13 @@ impl Change {
 pub struct Pointer(String);
 
 impl Pointer {
-    /// The whole document.
+    /// The root of the document.
     #[must_use]
     pub fn root() -> Self {
         Self::default()
     }
 
-    /// A member of an object here.
+    /// A field of this object.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         let mut text = String::with_capacity(self.0.len() + name.len() + 1);
@@ -84,19 +84,19 @@ impl Pointer {
         Self(text)
     }
 
-    /// An element of a list here.
+    /// An element of this list.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         Self(format!("{}/{index}", self.0))
     }
 
-    /// After the last element of a list here.
+    /// The position after the last element of this list.
     #[must_use]
     pub fn end(&self) -> Self {
         Self(format!("{}/-", self.0))
     }
 
-    /// The text.
+    /// The pointer as a string.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -115,12 +115,12 @@ impl Serialize for Pointer {
     }
 }
 
-/// Changes, made one after another.
+/// A sequence of changes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Patch(Vec<Change>);
 
 impl Patch {
-    /// The fewest changes that turn one document into another.
+    /// Computes the smallest patch from one document to another.
     ///
     /// ```
     /// use lockgate_webhook::patch::Patch;
@@ -136,8 +136,8 @@ impl Patch {
         patch
     }
 
-    /// The patch of `sent` for a change of a typed view of it: the operations that lead to the result of [`merge`].
-    /// All three are JSON texts.
+    /// Computes the patch of `sent` for a change of a typed view of it: the operations that yield the result of
+    /// [`merge`]. All three are JSON texts.
     ///
     /// ```
     /// use lockgate_webhook::patch::Patch;
@@ -148,7 +148,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// The texts are not JSON, or nest more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep.
+    /// Fails if the texts are not JSON, or are nested more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep.
     pub fn of_view(sent: &str, before: &str, after: &str) -> Result<Self, Refusal> {
         let mut patch = Self::default();
         let texts = Texts {
@@ -160,7 +160,7 @@ impl Patch {
         Ok(patch)
     }
 
-    /// Puts a value somewhere.
+    /// Adds a value.
     #[must_use]
     pub fn add(mut self, path: Pointer, value: impl Into<Value>) -> Self {
         let value = value.into();
@@ -168,7 +168,7 @@ impl Patch {
         self
     }
 
-    /// Takes a value away.
+    /// Removes a value.
     #[must_use]
     pub fn remove(mut self, path: Pointer) -> Self {
         self.0.push(Change::Remove { path });
@@ -183,13 +183,13 @@ impl Patch {
         self
     }
 
-    /// Sets a label of `object`, whether or not it has labels yet.
+    /// Sets a label of `object`, which may not have labels yet.
     #[must_use]
     pub fn set_label(self, object: &Value, key: &str, value: &str) -> Self {
         self.set_in_map(object, "labels", key, value)
     }
 
-    /// Sets an annotation of `object`, whether or not it has annotations yet.
+    /// Sets an annotation of `object`, which may not have annotations yet.
     #[must_use]
     pub fn set_annotation(self, object: &Value, key: &str, value: &str) -> Self {
         self.set_in_map(object, "annotations", key, value)
@@ -213,7 +213,7 @@ impl Patch {
         &self.0
     }
 
-    /// The patch as it is sent.
+    /// The patch as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         json::to_string(&self.0)

@@ -10,11 +10,11 @@ use lockgate_api::registration::hub::{self, MatchCondition, ServiceReference};
 pub enum Role {
     /// The webhook may change objects.
     Mutating,
-    /// The webhook may only deny, and sees objects as they will be stored.
+    /// The webhook may only deny, and receives the final objects.
     Validating,
 }
 
-/// Declares a closed set of words of the registration API.
+/// Declares a closed set of values of the registration API.
 macro_rules! words {
     ($(
         $(#[$about:meta])*
@@ -27,7 +27,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// The word of the API.
+            /// The value in the API.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -51,15 +51,15 @@ words! {
     MatchPolicy {
         /// Only the groups and versions of the rules.
         Exact = "Exact",
-        /// Other versions too; the object is converted. The API's default.
+        /// Other versions too; objects are converted. The API's default.
         Equivalent = "Equivalent",
     }
 
     /// `sideEffects`: the effects of a call besides its response.
     SideEffects {
-        /// Nothing. The default here.
+        /// None. The default here.
         None = "None",
-        /// Something, but not in a dry run.
+        /// Some, but not in a dry run.
         NoneOnDryRun = "NoneOnDryRun",
     }
 
@@ -67,13 +67,13 @@ words! {
     ReinvocationPolicy {
         /// Called once per request. The API's default.
         Never = "Never",
-        /// Called again when a later plugin changed the object.
+        /// Called again if a later plugin changed the object.
         IfNeeded = "IfNeeded",
     }
 
     /// `scope` of a rule.
     Scope {
-        /// Cluster-scoped resources only, Namespaces among them.
+        /// Only cluster-scoped resources, including Namespaces.
         Cluster = "Cluster",
         /// Namespaced resources only.
         Namespaced = "Namespaced",
@@ -82,8 +82,7 @@ words! {
     }
 }
 
-/// One rule of a registration: operations on resources. Without more it is about resources of the
-/// core group in version `v1`.
+/// One rule of a registration: operations on resources. By default, resources of the core group in version `v1`.
 ///
 /// ```
 /// use lockgate_webhook::{Operation, Rule, Scope};
@@ -97,7 +96,7 @@ words! {
 pub struct Rule(hub::Rule);
 
 impl Rule {
-    /// A rule about these resources; a subresource is named like `pods/status`.
+    /// Creates a rule for these resources; a subresource is written as `pods/status`.
     #[must_use]
     pub fn resources<T: Into<String>>(resources: impl IntoIterator<Item = T>) -> Self {
         Self(hub::Rule {
@@ -109,21 +108,21 @@ impl Rule {
         })
     }
 
-    /// The API groups; the core group is empty, `*` is all of them.
+    /// Sets the API groups; the core group is empty, `*` means all.
     #[must_use]
     pub fn groups<T: Into<String>>(mut self, groups: impl IntoIterator<Item = T>) -> Self {
         self.0.api_groups = owned(groups);
         self
     }
 
-    /// The API versions; `*` is all of them.
+    /// Sets the API versions; `*` means all.
     #[must_use]
     pub fn versions<T: Into<String>>(mut self, versions: impl IntoIterator<Item = T>) -> Self {
         self.0.api_versions = owned(versions);
         self
     }
 
-    /// The operations.
+    /// Sets the operations.
     #[must_use]
     pub fn operations(mut self, operations: impl IntoIterator<Item = crate::Operation>) -> Self {
         self.0.operations = owned(
@@ -134,14 +133,14 @@ impl Rule {
         self
     }
 
-    /// All operations, including those of later API versions.
+    /// Sets all operations, including those of future API versions.
     #[must_use]
     pub fn all_operations(mut self) -> Self {
         self.0.operations = owned(["*"]);
         self
     }
 
-    /// The scope of the resources.
+    /// Sets the scope of the resources.
     #[must_use]
     pub fn scope(mut self, scope: Scope) -> Self {
         self.0.scope = Some(scope.as_str().to_owned());
@@ -163,8 +162,8 @@ impl Role {
     }
 }
 
-/// One webhook as it is registered, except for where it is served: the same webhook is reached
-/// through a service in one place and through a URL in another.
+/// The registration of one webhook, independent of its address: the same webhook may be called through a Service in one
+/// cluster and through a URL in another.
 ///
 /// ```
 /// use lockgate_webhook::{FailurePolicy, Operation, Registration, Rule};
@@ -183,18 +182,18 @@ pub struct Registration {
     pub path: String,
     /// Additional paths.
     pub aliases: Vec<String>,
-    /// Everything else. `client_config` is left empty but for what is true wherever the webhook runs.
+    /// All other fields. `client_config` contains only what is independent of the deployment.
     pub webhook: hub::Webhook,
 }
 
 impl Registration {
-    /// A webhook that may change objects.
+    /// Creates the registration of a mutating webhook.
     #[must_use]
     pub fn mutating(name: impl Into<String>) -> Self {
         Self::new(Role::Mutating, name.into())
     }
 
-    /// A webhook that may not change objects.
+    /// Creates the registration of a validating webhook.
     #[must_use]
     pub fn validating(name: impl Into<String>) -> Self {
         Self::new(Role::Validating, name.into())
@@ -222,7 +221,7 @@ impl Registration {
         self
     }
 
-    /// Adds a path.
+    /// Adds an additional path.
     #[must_use]
     pub fn alias(mut self, path: impl Into<String>) -> Self {
         self.aliases.push(path.into());
@@ -249,14 +248,14 @@ impl Registration {
         self
     }
 
-    /// The namespace of that service.
+    /// Sets the namespace of that Service.
     #[must_use]
     pub fn service_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.service().namespace = namespace.into();
         self
     }
 
-    /// The port of that service.
+    /// Sets the port of that Service.
     #[must_use]
     pub fn service_port(mut self, port: i32) -> Self {
         self.service().port = Some(port);
@@ -309,7 +308,7 @@ impl Registration {
         self
     }
 
-    /// The versions of reviews it reads. This framework reads `v1` and `v1beta1`.
+    /// Sets the supported review versions. This framework supports `v1` and `v1beta1`.
     #[must_use]
     pub fn admission_review_versions(mut self, versions: &[&str]) -> Self {
         let versions = versions.iter().map(|&version| version.to_owned());
@@ -317,14 +316,14 @@ impl Registration {
         self
     }
 
-    /// Only objects in namespaces with such labels.
+    /// Restricts the webhook to objects in namespaces with matching labels.
     #[must_use]
     pub fn namespace_selector(mut self, selector: LabelSelector) -> Self {
         self.webhook.namespace_selector = Some(selector);
         self
     }
 
-    /// Only objects with such labels.
+    /// Restricts the webhook to objects with matching labels.
     #[must_use]
     pub fn object_selector(mut self, selector: LabelSelector) -> Self {
         self.webhook.object_selector = Some(selector);
@@ -376,7 +375,7 @@ pub fn logical_path(role: Role, kind: &str) -> String {
 }
 
 /// A type with a registration; implemented by the attribute `#[webhook(…)]`. `As` is [`Mutates<K>`] or
-/// [`Validates<K>`], so that one type can be several webhooks.
+/// [`Validates<K>`], so that one type can implement several webhooks.
 pub trait Marked<As> {
     /// Returns the registration.
     fn registration() -> Registration;
@@ -390,7 +389,7 @@ pub struct Mutates<K>(std::marker::PhantomData<K>);
 #[derive(Debug)]
 pub struct Validates<K>(std::marker::PhantomData<K>);
 
-/// A selector from its parts: labels and their values; keys, operators and values.
+/// Creates a selector from labels with values, and from expressions with key, operator and values.
 #[must_use]
 pub fn selector(labels: &[(&str, &str)], expressions: &[(&str, &str, &[&str])]) -> LabelSelector {
     let labels = labels
@@ -409,7 +408,7 @@ pub fn selector(labels: &[(&str, &str)], expressions: &[(&str, &str, &[&str])]) 
     }
 }
 
-/// The facts of an object's type.
+/// The metadata of an object's type.
 #[cfg(feature = "kube")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
@@ -440,7 +439,7 @@ impl Kind {
     }
 }
 
-/// Returns the facts of a type.
+/// Returns the metadata of a type.
 #[cfg(feature = "kube")]
 #[must_use]
 pub fn kind_of<K>() -> Kind
@@ -456,7 +455,7 @@ where
     }
 }
 
-/// The scope of a resource, as a rule names it.
+/// The scope of a resource, as in rules.
 #[cfg(feature = "kube")]
 pub trait Scoped {
     /// The scope.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use crate::denial::Denial;
 use crate::patch::Patch;
 
-/// An answer. It cannot say what the protocol forbids: a patch comes with its type or not at all, and
-/// never with a denial.
+/// A response. It cannot violate the protocol: a patch always has its type, and is never combined with a denial.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Response {
     pub(crate) decision: Decision,
@@ -28,13 +27,13 @@ impl Default for Decision {
 }
 
 impl Response {
-    /// Nothing against it.
+    /// Allows the request.
     #[must_use]
     pub fn allow() -> Self {
         Self::default()
     }
 
-    /// Nothing against it, with these changes.
+    /// Allows the request, with a patch.
     #[must_use]
     pub fn patch(patch: Patch) -> Self {
         Self {
@@ -43,7 +42,7 @@ impl Response {
         }
     }
 
-    /// No.
+    /// Denies the request.
     #[must_use]
     pub fn deny(denial: Denial) -> Self {
         Self {
@@ -66,13 +65,13 @@ impl Response {
         self
     }
 
-    /// Returns `true` if the request may go on.
+    /// Returns `true` if the request is allowed.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         matches!(self.decision, Decision::Allow(_))
     }
 
-    /// The denial, if it is one.
+    /// The denial, if any.
     #[must_use]
     pub fn denial(&self) -> Option<&Denial> {
         match &self.decision {
@@ -81,7 +80,7 @@ impl Response {
         }
     }
 
-    /// The changes; empty when there are none.
+    /// The changes of the patch; may be empty.
     #[must_use]
     pub fn changes(&self) -> &[crate::patch::Change] {
         match &self.decision {

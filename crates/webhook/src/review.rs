@@ -1,7 +1,7 @@
-//! Reading a review and writing the answer.
+//! Decodes reviews and encodes responses.
 //!
 //! Decoding has two stages. The first decodes the envelope only and keeps objects as text, so that a response can
-//! contain the `uid` whatever is wrong with the rest. The second, in [`Context`], decodes an object on first use.
+//! contain the `uid` whatever is invalid in the rest. The second, in [`Context`], decodes an object on first use.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -31,9 +31,9 @@ use crate::response::{Decision, Response};
 pub struct Answered {
     /// The HTTP status code.
     pub code: u16,
-    /// The body: a review, or an error text.
+    /// The body: a review, or an error message.
     pub body: Vec<u8>,
-    /// The request, unless it could not be read.
+    /// The request, unless it could not be decoded.
     pub context: Option<Context>,
     /// The decision.
     pub outcome: Result<Response, ReviewError>,
@@ -57,7 +57,7 @@ pub enum ReviewError {
     TooLate,
 }
 
-/// Answers one review with a handler.
+/// Handles one review with a handler.
 pub async fn answer(
     role: Role,
     handler: &dyn Handler,
@@ -72,7 +72,7 @@ pub async fn answer(
     let outcome = decide(role, handler, &ctx).await;
     let (code, body) = match &outcome {
         Ok(response) => (200, write(ctx.version(), ctx.uid(), response)),
-        // What went wrong inside is for our log: the text of this answer reaches the client.
+        // Internal errors are only logged: the message of this response reaches the client.
         Err(_) => {
             let message = format!(
                 "the webhook could not decide; its log has the reason under uid {}\n",
@@ -129,7 +129,7 @@ fn write(version: ReviewVersion, uid: &str, response: &Response) -> Vec<u8> {
     match &response.decision {
         Decision::Allow(patch) => {
             wire.allowed = true;
-            // A patch of nothing is an error to the API server.
+            // The API server rejects an empty patch.
             if !patch.changes().is_empty() {
                 wire.patch = Some(Base64(patch.to_json().into_bytes()));
                 wire.patch_type = Some(String::from("JSONPatch"));
@@ -143,7 +143,7 @@ fn write(version: ReviewVersion, uid: &str, response: &Response) -> Vec<u8> {
     if !response.audit_annotations.is_empty() {
         wire.audit_annotations = Some(response.audit_annotations.clone());
     }
-    // Both versions look alike on the wire.
+    // Both versions have the same encoding.
     json::to_string(&v1::AdmissionReview {
         kind: String::from("AdmissionReview"),
         api_version: format!("{GROUP}/{}", version.name()),
@@ -153,10 +153,10 @@ fn write(version: ReviewVersion, uid: &str, response: &Response) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A body that is not a review, and as much of it as an answer needs.
+/// A body that is not a valid review, with the data needed for a response.
 struct Unread {
     message: String,
-    /// The version and the uid, when these could be read.
+    /// The version and the uid, if they could be decoded.
     known: Option<(ReviewVersion, String)>,
 }
 
@@ -185,7 +185,7 @@ impl Unread {
     }
 }
 
-/// `null` is as good as nothing, in every member.
+/// Decodes `null` as absent, in every field.
 pub(crate) fn lenient<'de, D, T>(reader: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -194,7 +194,7 @@ where
     Ok(Option::deserialize(reader)?.unwrap_or_default())
 }
 
-/// A review, with its request read or as text.
+/// A review, with its request decoded or as text.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope<'b, R> {
@@ -342,13 +342,13 @@ fn read(body: Bytes) -> Result<Facts, Unread> {
     })
 }
 
-/// The version and the request of a review, read in one go; none if anything is wrong with it.
+/// Decodes the version and the request of a review in one pass; `None` on any error.
 fn question_of(text: &str) -> Option<(ReviewVersion, Question<'_>)> {
     let envelope: Envelope<'_, Question<'_>> = serde_json::from_str(text).ok()?;
     Some((envelope.version()?, envelope.request?))
 }
 
-/// The same step by step, which finds out what is wrong.
+/// Decodes in steps, to determine the error.
 fn question_in_steps(text: &str) -> Result<(ReviewVersion, Question<'_>), Unread> {
     let envelope: Envelope<'_, &RawValue> = serde_json::from_str(text)
         .map_err(|error| Unread::new(format!("the body is not an AdmissionReview: {error}")))?;
@@ -374,7 +374,7 @@ fn question_in_steps(text: &str) -> Result<(ReviewVersion, Question<'_>), Unread
     Ok((version, question))
 }
 
-/// The range of a borrowed part in its text.
+/// The range of a borrowed part within its text.
 fn range_in(text: &str, part: &str) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     start..start + part.len()

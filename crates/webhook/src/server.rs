@@ -1,9 +1,9 @@
-//! Serves webhooks: HTTPS with a certificate that may change at any time, probes, metrics.
+//! Serves webhooks: HTTPS with certificate reload, probes, metrics.
 //!
 //! ```text
-//!   connection ──► TLS ──► who calls ──► limits ──► Webhook::answer ──► metrics, one log line
+//!   connection ──► TLS ──► client auth ──► limits ──► Webhook::answer ──► metrics, one log line
 //!                   ▲                       │
-//!      watched folder                    429 when too much waits
+//!      watched folder                    429 if the queue is full
 //! ```
 //!
 //! ```no_run
@@ -30,18 +30,18 @@ mod certificates;
 mod client_auth;
 mod limits;
 
-// What it shows, and whom it lets in.
+// Credentials and client authentication.
 mod credentials;
 mod tokens;
 
-// A connection, and a review on it.
+// Connections and reviews.
 mod converted_objects;
 mod deadline;
 mod decision;
 mod gate;
 mod reviews;
 
-// What others see of it.
+// Metrics, logs and probes.
 mod metrics;
 mod probes;
 
@@ -74,9 +74,9 @@ const DRAIN: Duration = Duration::from_secs(60);
 /// The probe paths. `/livez`, `/readyz` and `/healthz` are always served in addition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbePaths {
-    /// `true` if the process lives.
+    /// The path of the liveness probe.
     pub liveness: String,
-    /// `true` if it should be sent requests.
+    /// The path of the readiness probe.
     pub readiness: String,
 }
 
@@ -96,7 +96,7 @@ pub(crate) type CheckError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Check =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), CheckError>> + Send>> + Send + Sync>;
 
-/// A server that is not started yet.
+/// A server that has not been started.
 pub struct Server {
     webhooks: Webhooks,
     listen: SocketAddr,
@@ -113,8 +113,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves these webhooks on port 9443 of every address, with the certificate in
-    /// `/tmp/k8s-webhook-server/serving-certs`, where controller-runtime looks for it.
+    /// Serves these webhooks on port 9443 of all addresses, with the certificate in
+    /// `/tmp/k8s-webhook-server/serving-certs`, as controller-runtime does.
     #[must_use]
     pub fn new(webhooks: Webhooks) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl Server {
         }
     }
 
-    /// Sets the address to listen on for reviews; port 0 picks a free one.
+    /// Sets the listen address for reviews; port 0 selects a free one.
     #[must_use]
     pub fn listen(mut self, address: impl Into<SocketAddr>) -> Self {
         self.listen = address.into();
@@ -171,15 +171,14 @@ impl Server {
         self
     }
 
-    /// Offers HTTP/2. It is off by default: the API server gains little by it, and it costs a server
-    /// more to be abused through it.
+    /// Enables HTTP/2. It is disabled by default: the API server gains little from it, and it is more exposed to abuse.
     #[must_use]
     pub fn http2(mut self, offered: bool) -> Self {
         self.http2 = offered;
         self
     }
 
-    /// Answers probes at a plain HTTP address, without authentication.
+    /// Serves probes at a plain HTTP address, without authentication.
     #[must_use]
     pub fn probes(mut self, address: impl Into<SocketAddr>, paths: ProbePaths) -> Self {
         self.probes = Some((address.into(), paths));
@@ -193,8 +192,8 @@ impl Server {
         self
     }
 
-    /// Adds a readiness check, such as a filled cache or a reachable API. It runs at every readiness
-    /// probe, at most once a second, with a timeout of five seconds; its error may be a `String`.
+    /// Adds a readiness check, such as a synced cache or a reachable API. It runs for readiness probes, at most once a
+    /// second, with a timeout of five seconds; its error may be a `String`.
     #[must_use]
     pub fn ready_check<F, R, E>(mut self, name: impl Into<String>, check: F) -> Self
     where
@@ -231,12 +230,12 @@ impl Server {
         self
     }
 
-    /// Starts to listen. It need not have a certificate yet.
+    /// Starts listening. A certificate is not required yet.
     ///
     /// # Errors
     ///
-    /// An address cannot be bound, a fixed certificate and key do not match, or client names are set without client
-    /// certificates.
+    /// Fails if an address cannot be bound, a fixed certificate and key do not match, or client names are set without
+    /// client certificates.
     pub async fn start(self) -> Result<Running, StartError> {
         start::start(self).await
     }

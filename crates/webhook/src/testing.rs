@@ -1,9 +1,7 @@
-//! The test kit for webhooks: reviews, assertions, fixture directories, a server with
-//! certificates of its own.
+//! The test kit for webhooks: reviews, assertions, fixture directories, a server with its own certificates.
 //!
-//! Nothing here is a stand-in: a [`Review`] is written as the API server writes it, answered as the
-//! server answers it, and its patch is applied to what was sent. For a whole API server around it there
-//! is the crate `lockgate-webhook-test`.
+//! Nothing here is simulated: a [`Review`] is encoded as by the API server, handled as by the server, and its patch is
+//! applied to the original object. The crate `lockgate-webhook-test` adds an entire API server.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -66,7 +64,7 @@ use serde_json::Value;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The syntax is wrong.
+    /// A syntax error.
     #[error(transparent)]
     Yaml(#[from] SyntaxError),
     /// A number is out of range.
@@ -78,7 +76,7 @@ pub enum ReadError {
 ///
 /// # Errors
 ///
-/// The text is neither.
+/// Fails if the text is neither.
 pub fn read(text: &str) -> Result<Value, ReadError> {
     let document = yaml::parse(text)?;
     let text = document.root().to_json();

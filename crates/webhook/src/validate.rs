@@ -11,11 +11,11 @@ use crate::handler::{BoxFuture, Handler};
 use crate::object::Object;
 use crate::response::Response;
 
-/// Validates objects of the kind `K`. A method that is not written allows.
+/// Validates objects of the kind `K`. Methods that are not implemented allow the request.
 ///
-/// Write the methods as `async fn`. Warnings and audit annotations go through the [`Context`].
+/// Implement the methods as `async fn`. Warnings and audit annotations are added to the [`Context`].
 ///
-/// A check that is the same for new and changed objects is written once:
+/// A check that is common to creates and updates is implemented once:
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -41,8 +41,8 @@ pub trait Validator<K>: Send + Sync + 'static
 where
     K: DeserializeOwned + Send + Sync + 'static,
 {
-    /// Validates a new object, or a changed one with the object before the change. Called where
-    /// [`create`](Self::create) or [`update`](Self::update) is not written.
+    /// Validates a created object, or an updated one with the stored object. Called if [`create`](Self::create) or
+    /// [`update`](Self::update) is not implemented.
     fn create_or_update(
         &self,
         ctx: &Context,
@@ -53,12 +53,12 @@ where
         async { Ok(()) }
     }
 
-    /// Validates a new object.
+    /// Validates a creation.
     fn create(&self, ctx: &Context, object: &Object<K>) -> impl Future<Output = Verdict> + Send {
         self.create_or_update(ctx, None, object)
     }
 
-    /// Validates a change.
+    /// Validates an update.
     fn update(
         &self,
         ctx: &Context,
@@ -74,15 +74,14 @@ where
         async { Ok(()) }
     }
 
-    /// Validates a connection, such as `kubectl exec`. `K` is the kind of the options then:
-    /// `PodExecOptions`, say.
+    /// Validates a connection, such as `kubectl exec`. `K` is then the kind of the options, such as `PodExecOptions`.
     fn connect(&self, ctx: &Context, options: &Object<K>) -> impl Future<Output = Verdict> + Send {
         let _ = (ctx, options);
         async { Ok(()) }
     }
 }
 
-/// The handler that asks a validator.
+/// Creates the handler of a validator.
 pub fn validating<K, V>(validator: V) -> impl Handler
 where
     K: DeserializeOwned + Send + Sync + 'static,
@@ -109,7 +108,7 @@ where
     }
 }
 
-/// Calls the method for the operation, with the objects it comes with.
+/// Calls the method for the operation, with its objects.
 pub(crate) async fn ask<K, V>(validator: &V, ctx: &Context) -> Verdict
 where
     K: DeserializeOwned + Send + Sync + 'static,
@@ -137,7 +136,7 @@ where
     }
 }
 
-/// An object that the operation must come with.
+/// The object that the operation requires.
 pub(crate) fn present<T>(object: Option<T>, ctx: &Context, member: &str) -> Result<T, Refusal> {
     object.ok_or_else(|| {
         let message = format!("a review of {} comes with {member}", ctx.operation());

@@ -1,4 +1,4 @@
-//! A set of webhooks, each at its path.
+//! A set of webhooks by path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::registration::{Marked, Mutates, Registration, Validates};
 use crate::review::{Answered, answer};
 use crate::validate::{Validator, validating};
 
-/// A webhook: what is registered, and what answers. Clones share it.
+/// A webhook: its registration and handler. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Webhook {
     registration: Arc<Registration>,
@@ -23,7 +23,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// A webhook that any handler answers.
+    /// Creates a webhook with any handler.
     pub fn new(registration: Registration, handler: impl Handler) -> Self {
         Self {
             registration: Arc::new(registration),
@@ -37,7 +37,7 @@ impl Webhook {
         &self.registration
     }
 
-    /// Answers the body of a call. A handler that panics or is late is a fault, not an end.
+    /// Handles the body of a call. A panic or timeout of the handler is a fault.
     pub async fn answer(&self, body: Bytes, deadline: Option<Instant>) -> Answered {
         answer(self.registration.role, &*self.handler, body, deadline).await
     }
@@ -68,7 +68,7 @@ pub struct Webhooks {
     by_path: BTreeMap<String, Place>,
 }
 
-/// A place in one of the two lists.
+/// An index into one of the two lists.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Admission(usize),
@@ -82,7 +82,7 @@ pub(crate) enum Served<'w> {
     Conversion(&'w Conversions),
 }
 
-/// The conversions that are served at one path. Clones share them.
+/// The conversions at one path. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Conversions {
     path: String,
@@ -102,24 +102,24 @@ impl Conversions {
         &self.kinds
     }
 
-    /// Answers the body of a call. A conversion that panics or is late is a failure, not an end.
+    /// Handles the body of a call. A panic or timeout of a conversion is a failure.
     pub async fn answer(&self, body: Bytes, deadline: Option<Instant>) -> Converted {
         conversion::answer(&self.kinds, body, deadline).await
     }
 }
 
 impl Webhooks {
-    /// None yet.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a webhook that any handler answers.
+    /// Adds a webhook with any handler.
     ///
     /// # Panics
     ///
-    /// Another one has the same path: that is a mistake in the program, found when it starts.
+    /// Panics if another one has the same path: this is a programming error, detected at startup.
     #[must_use]
     pub fn with(mut self, registration: Registration, handler: impl Handler) -> Self {
         let place = Place::Admission(self.all.len());
@@ -131,7 +131,7 @@ impl Webhooks {
         self
     }
 
-    /// Adds a mutator that carries its registration.
+    /// Adds a mutator with its registration.
     #[must_use]
     pub fn mutating<K, M>(self, mutator: M) -> Self
     where
@@ -141,7 +141,7 @@ impl Webhooks {
         self.with(M::registration(), mutating::<K, M>(mutator))
     }
 
-    /// Adds a validator that carries its registration.
+    /// Adds a validator with its registration.
     #[must_use]
     pub fn validating<K, V>(self, validator: V) -> Self
     where
@@ -155,8 +155,8 @@ impl Webhooks {
     ///
     /// # Panics
     ///
-    /// An admission webhook has the same path, or the kind is converted there already: that is a
-    /// mistake in the program, found when it starts.
+    /// Panics if an admission webhook has the same path, or the kind is already converted there: this is a programming
+    /// error, detected at startup.
     #[must_use]
     pub fn converting(mut self, conversion: impl Into<Conversion>) -> Self {
         let conversion = conversion.into();
@@ -198,7 +198,7 @@ impl Webhooks {
         }
     }
 
-    /// The webhook at a path, with its place among all: conversions stand behind the others.
+    /// The webhook at a path, with its index: conversions come after the others.
     pub(crate) fn placed(&self, path: &str) -> Option<(usize, Served<'_>)> {
         match *self.by_path.get(path)? {
             Place::Admission(place) => Some((place, Served::Admission(self.all.get(place)?))),

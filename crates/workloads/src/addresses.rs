@@ -1,21 +1,21 @@
-//! The addresses of Pods. Nothing listens on them, but they are distinct.
+//! Pod IPs. They are unique, but not reachable.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 
-/// The network of Pods, as kubeadm's users have it.
+/// kubeadm's usual Pod CIDR, 10.244.0.0/16.
 const FIRST: u32 = u32::from_be_bytes([10, 244, 0, 1]);
 const LAST: u32 = u32::from_be_bytes([10, 244, 255, 254]);
 
 #[derive(Debug)]
 struct State {
     next: u32,
-    /// The Pods that have addresses, by uid.
+    /// The uids of Pods, by Pod IP.
     used: HashMap<Ipv4Addr, String>,
 }
 
-/// The addresses that are in use.
+/// The allocated Pod IPs.
 #[derive(Debug)]
 pub(crate) struct Addresses(Mutex<State>);
 
@@ -29,7 +29,7 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// An address for a Pod, which is free afterwards only when it is given back. None if all are in use.
+    /// Allocates a Pod IP, until it is released; `None` if all are in use.
     pub(crate) fn allocate(&self, uid: &str) -> Option<Ipv4Addr> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in FIRST..=LAST {
@@ -39,7 +39,7 @@ impl Addresses {
             } else {
                 state.next + 1
             };
-            // Addresses that end like networks and broadcasts look wrong in tests.
+            // An address that looks like a network or broadcast address would look wrong in tests.
             let is_plain = !matches!(address.octets()[3], 0 | 255);
             if is_plain && !state.used.contains_key(&address) {
                 state.used.insert(address, uid.to_owned());
@@ -49,7 +49,7 @@ impl Addresses {
         None
     }
 
-    /// Notes that a Pod has an address.
+    /// Records the IP of a Pod.
     pub(crate) fn take(&self, address: &str, uid: &str) {
         if let Ok(address) = address.parse() {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +57,7 @@ impl Addresses {
         }
     }
 
-    /// Gives an address back, if it is still this Pod's.
+    /// Releases an IP, if the Pod still holds it.
     pub(crate) fn release(&self, address: &str, uid: &str) {
         if let Ok(address) = address.parse() {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The server around this crate, as a trait.
+//! The trait through which controllers write to the API server.
 
 use async_trait::async_trait;
 use lockgate_api::admission::UserInfo;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::kind::Kind;
 
-/// The component that writes.
+/// The component that sends a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Author {
     /// A controller, with the names of its service account and event source.
@@ -24,7 +24,7 @@ pub enum Author {
 }
 
 impl Author {
-    /// The user that admission sees.
+    /// The user of admission requests.
     #[must_use]
     pub fn user(&self) -> UserInfo {
         let (username, groups): (String, &[&str]) = match self {
@@ -46,7 +46,7 @@ impl Author {
         }
     }
 
-    /// The program, which is the field manager.
+    /// The program name, used as field manager.
     #[must_use]
     pub fn program(&self) -> &'static str {
         match self {
@@ -66,22 +66,22 @@ impl Author {
     }
 }
 
-/// The object that is written.
+/// The target of a write.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'t> {
     /// Its kind.
     pub kind: Kind,
-    /// Its namespace; empty for objects of the cluster.
+    /// Its namespace; empty for cluster-scoped objects.
     pub namespace: &'t str,
     /// Its name.
     pub name: &'t str,
-    /// The uid it must have; empty for any.
+    /// The uid precondition; empty for none.
     pub uid: &'t str,
     /// The subresource; empty for the object itself.
     pub subresource: &'t str,
 }
 
-/// A write that was refused.
+/// A rejected write.
 #[derive(Debug, Clone)]
 pub struct Refused(pub Box<Status>);
 
@@ -94,7 +94,7 @@ impl Refused {
         self.0.reason == "AlreadyExists"
     }
 
-    /// The object is another one by now, or at another version.
+    /// The object was recreated, or has another resourceVersion.
     pub(crate) fn is_conflict(&self) -> bool {
         self.0.reason == "Conflict"
     }
@@ -103,7 +103,7 @@ impl Refused {
         &self.0.message
     }
 
-    /// The namespace is being deleted and takes no objects.
+    /// The namespace is terminating and accepts no new objects.
     ///
     /// UPSTREAM: core/v1 types.go (NamespaceTerminatingCause)
     pub(crate) fn is_namespace_terminating(&self) -> bool {
@@ -114,27 +114,27 @@ impl Refused {
     }
 }
 
-/// A change of an object, which is repeated on a conflict.
+/// An update of an object, retried on conflict.
 pub type Edit<'e> = &'e (dyn Fn(&mut Value) + Sync);
 
 /// Writes objects through admission.
 #[async_trait]
 pub trait Api: Send + Sync + 'static {
-    /// Creates an object and returns it as it was stored.
+    /// Creates an object and returns the stored object.
     ///
     /// # Errors
     ///
-    /// The server refused it.
+    /// The server rejected the request.
     async fn create(&self, by: &Author, kind: Kind, object: Value) -> Result<Value, Refused>;
 
-    /// Changes an object.
+    /// Updates an object.
     ///
     /// # Errors
     ///
     /// The server rejected the request, or the object does not exist.
     async fn edit(&self, by: &Author, at: Target<'_>, edit: Edit<'_>) -> Result<Value, Refused>;
 
-    /// Deletes an object, in the background. Without a grace period the object's own is used.
+    /// Deletes an object with background propagation, by default with the object's own grace period.
     ///
     /// # Errors
     ///
@@ -156,11 +156,11 @@ pub trait Api: Send + Sync + 'static {
     async fn settled(&self);
 }
 
-/// The requested usages of a certificate.
+/// The requested usages and lifetime of a certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct SigningTerms<'t> {
     /// The usages of the request, such as `client auth`.
     pub usages: &'t [String],
-    /// The seconds it is valid.
+    /// The lifetime in seconds.
     pub seconds: i64,
 }

@@ -1,4 +1,4 @@
-//! The newest state of the objects that are followed, with an index of who controls whom.
+//! The latest state of cached kinds, with an index of objects by controller.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -10,18 +10,18 @@ use tokio::sync::watch;
 use crate::kind::Kind;
 use crate::object::{Object, text};
 
-/// The objects that are followed.
+/// The cached objects.
 #[derive(Debug)]
 pub(crate) struct Cache {
     state: RwLock<State>,
-    /// The revision up to which everything is here.
+    /// The revision up to which the cache is complete.
     seen: watch::Sender<Revision>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     objects: HashMap<Kind, BTreeMap<Arc<str>, Arc<Object>>>,
-    /// The keys of the dependents of a controller, by its uid.
+    /// The keys of dependents, by the uid of their controller.
     controlled: HashMap<String, BTreeSet<(Kind, Arc<str>)>>,
     /// The keys of objects without a controller, by namespace.
     orphans: HashMap<(Kind, String), BTreeSet<Arc<str>>>,
@@ -110,7 +110,7 @@ impl Cache {
         let metadata = value.get_mut("metadata")?.as_object_mut()?;
         let version = entry.revision.to_string();
         metadata.insert(String::from("resourceVersion"), version.into());
-        // Managed fields are unused here, and are half of an object.
+        // Managed fields are unused here, and about half of an object's size.
         metadata.remove("managedFields");
         let object = Arc::new(Object {
             kind,
@@ -128,7 +128,7 @@ impl Cache {
         Some((old, object))
     }
 
-    /// Forgets an object that was deleted.
+    /// Removes a deleted object.
     pub(crate) fn remove(&self, kind: Kind, key: &str) -> Option<Arc<Object>> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let old = state.objects.get_mut(&kind)?.remove(key)?;
@@ -144,7 +144,7 @@ impl Cache {
             .collect()
     }
 
-    /// Notifies waiters that everything up to a revision is cached.
+    /// Wakes waiters once the cache is complete up to a revision.
     pub(crate) fn advance(&self, to: Revision) {
         self.seen.send_if_modified(|seen| {
             let newer = *seen < to;
@@ -155,10 +155,10 @@ impl Cache {
         });
     }
 
-    /// Waits until everything up to a revision is here.
+    /// Waits until the cache is complete up to a revision.
     pub(crate) async fn reach(&self, revision: Revision) {
         let mut seen = self.seen.subscribe();
-        // The sender is this cache.
+        // The sender is part of this cache, so it cannot be closed.
         let _ = seen.wait_for(|seen| *seen >= revision).await;
     }
 
@@ -166,7 +166,7 @@ impl Cache {
         self.read().find(kind, &kind.key(namespace, name))
     }
 
-    /// The object of a path: `namespace/name`, or `name`.
+    /// The object at a path: `namespace/name`, or `name`.
     pub(crate) fn at(&self, kind: Kind, path: &str) -> Option<Arc<Object>> {
         self.get(kind, "", path)
     }
@@ -195,7 +195,7 @@ impl Cache {
             .collect()
     }
 
-    /// The objects of a kind that a controller has.
+    /// The objects of a kind with this controller.
     pub(crate) fn controlled(&self, uid: &str, kind: Kind) -> Vec<Arc<Object>> {
         let state = self.read();
         let keys = state.controlled.get(uid).into_iter().flatten();
@@ -215,7 +215,7 @@ impl Cache {
             .collect()
     }
 
-    /// The objects of a kind in a namespace that have no controller.
+    /// The objects of a kind in a namespace without a controller.
     pub(crate) fn orphans(&self, kind: Kind, namespace: &str) -> Vec<Arc<Object>> {
         let state = self.read();
         let keys = state.orphans.get(&(kind, namespace.to_owned()));

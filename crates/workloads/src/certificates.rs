@@ -18,14 +18,14 @@ const AUTHOR: Author = Author::Controller {
     account: "certificate-controller",
     component: "csrsigning-controller",
 };
-/// The longest and the usual lifetime of a certificate.
+/// The default and maximum lifetime of a certificate.
 ///
 /// UPSTREAM: kubernetes pkg/controller/certificates/signer/config (ClusterSigningDuration)
 const LIFETIME: i64 = 365 * 24 * 3600;
 /// The minimum lifetime.
 const SHORTEST: i64 = 600;
 
-/// Signs a request that was approved.
+/// Signs an approved request.
 pub(crate) async fn look(context: &Context, name: &str) -> Looked {
     let Some(request) = context.cache.at(Kind::CertificateSigningRequest, name) else {
         return Ok(Next::Done);
@@ -65,7 +65,7 @@ pub(crate) async fn look(context: &Context, name: &str) -> Looked {
     Ok(Next::Done)
 }
 
-/// Says for good why a request is not signed.
+/// Sets the condition `Failed`, with the reason.
 async fn fail(context: &Context, request: &Object, why: &str) -> Looked {
     let mut status = request.get("status").cloned().unwrap_or_else(|| json!({}));
     let mut conditions = crate::object::conditions(request);

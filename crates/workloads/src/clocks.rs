@@ -1,16 +1,16 @@
-//! Since when objects are in the stage they are in. Their own times have whole seconds, and stages last
-//! milliseconds; after a restart a stage begins again.
+//! When objects entered their current stage. Timestamps in objects have whole seconds, while stages last
+//! milliseconds; after a restart, a stage begins again.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The stages of objects, by uid.
+/// The current stages of objects, by uid.
 #[derive(Debug, Default)]
 pub(crate) struct Clocks(Mutex<HashMap<String, (String, Instant)>>);
 
 impl Clocks {
-    /// The time that is left of a stage, which begins now if the object was in another one.
+    /// The remaining time of a stage, which begins now if the object was in another stage.
     pub(crate) fn left(&self, uid: &str, stage: &str, lasts: Duration, now: Instant) -> Duration {
         let mut clocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = match clocks.get(uid) {

@@ -1,4 +1,4 @@
-//! The parts that every controller works with.
+//! The shared state of all controllers.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::object::Object;
 use crate::queue::Next;
 use crate::settings::Settings;
 
-/// The result of a look.
+/// The result of a reconciliation.
 pub(crate) type Looked = Result<Next, Refused>;
 
-/// The parts that every controller works with.
+/// The shared state of all controllers.
 pub(crate) struct Context {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) cache: Cache,
@@ -48,7 +48,7 @@ impl Context {
         unless_gone(edited.map(drop))
     }
 
-    /// Changes an object, if it is still there.
+    /// Updates an object, if it still exists.
     pub(crate) async fn edit(
         &self,
         by: &Author,
@@ -59,12 +59,12 @@ impl Context {
         unless_gone(edited.map(drop))
     }
 
-    /// Deletes an object, if it is still there.
+    /// Deletes an object, if it still exists.
     pub(crate) async fn delete(&self, by: &Author, object: &Object) -> Result<(), Refused> {
         unless_gone(self.api.delete(by, object.target(), None).await)
     }
 
-    /// Creates an object. Returns false if there is one of that name.
+    /// Creates an object. Returns false if one with this name exists.
     pub(crate) async fn create_missing(
         &self,
         by: &Author,

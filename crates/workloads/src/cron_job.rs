@@ -1,4 +1,4 @@
-//! CronJobs: a Job at every time of a schedule.
+//! CronJobs: create a Job at every time of a schedule.
 //!
 //! UPSTREAM: kubernetes pkg/controller/cronjob
 
@@ -25,9 +25,9 @@ const AUTHOR: Author = Author::Controller {
 };
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-/// A longer sleep would miss changes of the clock.
+/// The maximum sleep: a longer one could miss changes of the system clock.
 const LONGEST_SLEEP: i64 = 3600;
-/// The number of missed start times that causes an event.
+/// The number of missed start times that is reported by an event.
 const MISSED_MAX: usize = 100;
 
 /// A CronJob with its Jobs.
@@ -35,11 +35,11 @@ struct Cron<'c> {
     context: &'c Context,
     cron: &'c Object,
     jobs: Vec<Arc<Object>>,
-    /// The status to be written.
+    /// The new status.
     status: Value,
 }
 
-/// Takes the next step of a CronJob.
+/// Reconciles a CronJob.
 pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     let Some(cron) = context.cache.at(Kind::CronJob, path) else {
         return Ok(Next::Done);
@@ -134,7 +134,7 @@ impl Cron<'_> {
         Ok(sleep(&schedule, now))
     }
 
-    /// The newest time that is due and has no Job, and whether it is too late for it.
+    /// The latest due time without a Job, and whether its starting deadline has passed.
     fn due(&self, schedule: &Schedule, now: i64) -> Option<(i64, bool)> {
         let created = time(self.cron, "/metadata/creationTimestamp").unwrap_or(now);
         let last = time(&self.status, "/lastScheduleTime").unwrap_or(created);
@@ -154,7 +154,7 @@ impl Cron<'_> {
                 let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
                 let events = &self.context.events;
                 events.warning(&AUTHOR, self.cron, "TooManyMissedTimes", message.to_owned());
-                // The times up to now are skipped at once.
+                // Skips all earlier times at once.
                 at = at.max(now - 61);
             }
         }
@@ -163,7 +163,7 @@ impl Cron<'_> {
         Some((due, is_late))
     }
 
-    /// Applies the concurrency policy. Returns false if no Job may start.
+    /// Applies the concurrency policy. Returns false if no Job may be created.
     async fn may_start(&self) -> Result<bool, Refused> {
         let active: Vec<_> = self.active().cloned().collect();
         match text(self.cron, "/spec/concurrencyPolicy") {
@@ -193,7 +193,7 @@ impl Cron<'_> {
 
     async fn start(&mut self, due: i64, zone: &str) -> Result<(), Refused> {
         let template = &self.cron["spec"]["jobTemplate"];
-        // The minute is in the name, so that no time gets two Jobs.
+        // The name contains the scheduled minute, so that a time gets one Job only.
         let name = format!("{}-{}", self.cron.name(), due.div_euclid(60));
         let mut job = json!({
             "apiVersion": "batch/v1",
@@ -243,7 +243,7 @@ impl Cron<'_> {
         Ok(())
     }
 
-    /// Deletes Jobs that ended beyond the limits of the history.
+    /// Deletes finished Jobs beyond the history limits.
     async fn trim_history(&self) -> Result<(), Refused> {
         for (of, limit) in [
             ("Complete", "/spec/successfulJobsHistoryLimit"),

@@ -1,4 +1,4 @@
-//! DaemonSets: a Pod on every node that takes it.
+//! DaemonSets: run a Pod on every eligible node.
 //!
 //! UPSTREAM: kubernetes pkg/controller/daemon
 
@@ -29,12 +29,12 @@ const AUTHOR: Author = Author::Controller {
 
 const GENERATION_LABEL: &str = "pod-template-generation";
 const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
-/// The time that a failed Pod stays before it is replaced.
+/// The delay before a failed Pod is replaced.
 ///
-/// UPSTREAM: kubernetes cmd/kube-controller-manager (the first pause of the failed Pods' backoff)
+/// UPSTREAM: kubernetes cmd/kube-controller-manager (the initial backoff of failed Pods)
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Taints that the Pods of every DaemonSet tolerate, with their effects.
+/// The taints that Pods of every DaemonSet tolerate, with their effects.
 ///
 /// UPSTREAM: kubernetes pkg/controller/daemon/util/daemonset_util.go (AddOrUpdateDaemonPodTolerations)
 const TOLERATED: [(&str, &str); 6] = [
@@ -52,11 +52,11 @@ struct Daemons<'d> {
     set: &'d Object,
     revisions: Revisions,
     nodes: Vec<Arc<Object>>,
-    /// By node.
+    /// The Pods, by node.
     pods: HashMap<String, Vec<Arc<Object>>>,
 }
 
-/// Takes the next step of a DaemonSet.
+/// Reconciles a DaemonSet.
 pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     let Some(set) = context.cache.at(Kind::DaemonSet, path) else {
         return Ok(Next::Done);
@@ -105,7 +105,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     Ok(next)
 }
 
-/// The node of a Pod, or the one it is meant for.
+/// The node of a Pod, or the node of its required node affinity.
 fn node_of(pod: &Value) -> String {
     let bound = text(pod, "/spec/nodeName");
     if !bound.is_empty() {
@@ -121,7 +121,7 @@ impl Daemons<'_> {
         label(&self.revisions.update, HASH).unwrap_or_default()
     }
 
-    /// The Pod of a node.
+    /// A Pod for a node.
     fn pod(&self, node: &str) -> Value {
         let template = &self.set["spec"]["template"];
         let mut pod = pod::from_template(template, self.set);
@@ -149,7 +149,7 @@ impl Daemons<'_> {
     /// Returns whether a node should get a Pod, and whether an existing Pod may stay.
     fn wants(&self, node: &Object) -> (bool, bool) {
         let mut pod = self.pod(node.name());
-        // The affinity of the template counts, not the one that names the node.
+        // Uses the node affinity of the template, without the generated one for the node's name.
         pod["spec"]["affinity"] = self.set["spec"]["template"]["spec"]["affinity"].clone();
         if !is_selected(&pod, node) {
             return (false, false);
@@ -180,7 +180,7 @@ impl Daemons<'_> {
         pods
     }
 
-    /// The numbers of nodes that may be without an available Pod, and with two, during an update.
+    /// `maxUnavailable` and `maxSurge` of a rolling update, as numbers of nodes.
     fn bounds(&self, wanted: i64) -> (i64, i64) {
         let bound = |member: &str| {
             let value = self
@@ -223,7 +223,7 @@ impl Daemons<'_> {
         Ok(next)
     }
 
-    /// Deletes a Pod that ended, after a while.
+    /// Deletes a finished Pod after a delay.
     async fn replace(&self, pod: &Object) -> Result<Next, Refused> {
         let clocks = &self.context.clocks;
         let left = clocks.left(pod.uid(), "failed", FAILED_PAUSE, Instant::now());
@@ -242,7 +242,7 @@ impl Daemons<'_> {
         Ok(Next::Done)
     }
 
-    /// Leaves one Pod of a node, or two during an update with a surge.
+    /// Deletes surplus Pods: each node keeps one, or two during an update with surge.
     async fn thin_out(&self, active: &[&Arc<Object>]) -> Result<(), Refused> {
         let (new, old): (Vec<&Arc<Object>>, Vec<&Arc<Object>>) =
             active.iter().copied().partition(|pod| self.is_new(pod));
@@ -253,7 +253,7 @@ impl Daemons<'_> {
         Ok(())
     }
 
-    /// Replaces Pods of old templates within the bounds.
+    /// Replaces Pods of old revisions within `maxUnavailable` and `maxSurge`.
     async fn update(&self) -> Result<(), Refused> {
         let wanted: Vec<_> = self
             .nodes
@@ -318,7 +318,7 @@ impl Daemons<'_> {
                 continue;
             }
             desired += 1;
-            // Of two Pods the newer one counts.
+            // Of two Pods, the newer one counts.
             let Some(pod) = active.last() else {
                 continue;
             };

@@ -1,10 +1,10 @@
-//! Deployments: a ReplicaSet per template, and the way from one to the next.
+//! Deployments: a ReplicaSet per template, and rollouts from one to the next.
 //!
 //! ```text
-//!   new template ─► new ReplicaSet ─► scaled up within maxSurge ─► old ones down within maxUnavailable
+//!   new template ─► new ReplicaSet ─► scale up within maxSurge ─► scale down old ones within maxUnavailable
 //! ```
 //!
-//! A look takes one step and writes the status; what it wrote wakes it for the next one.
+//! A reconciliation takes one step and updates the status; its writes trigger the next one.
 //!
 //! UPSTREAM: kubernetes pkg/controller/deployment
 
@@ -36,7 +36,7 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
 const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX: &str = "deployment.kubernetes.io/max-replicas";
-/// Annotations of a Deployment that its ReplicaSets do not get.
+/// Annotations of a Deployment that are not copied to its ReplicaSets.
 const NOT_COPIED: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
@@ -45,19 +45,19 @@ const NOT_COPIED: [&str; 6] = [
     MAX,
     "deprecated.deployment.rollback.to",
 ];
-/// The longest history of revisions in an annotation.
+/// The maximum length of the revision history annotation.
 const HISTORY_LENGTH: usize = 2000;
 
 /// A Deployment with its ReplicaSets.
 struct Rollout<'r> {
     context: &'r Context,
     deployment: &'r Object,
-    /// The set of the template as it is now.
+    /// The ReplicaSet of the current template.
     new: Option<Arc<Object>>,
     old: Vec<Arc<Object>>,
 }
 
-/// Takes the next step of a Deployment.
+/// Reconciles a Deployment.
 pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     let Some(deployment) = context.cache.at(Kind::Deployment, path) else {
         return Ok(Next::Done);
@@ -77,7 +77,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     rollout.step().await
 }
 
-/// Compares two templates but for the label of the hash.
+/// Compares two templates without the label `pod-template-hash`.
 fn is_same_template(own: &Value, other: &Value) -> bool {
     let strip = |template: &Value| {
         let mut template = template.clone();
@@ -106,7 +106,7 @@ fn is_paused(deployment: &Value) -> bool {
 }
 
 fn has_deadline(deployment: &Value) -> bool {
-    // UPSTREAM: kubernetes pkg/controller/deployment/util (HasProgressDeadline): the largest number is none.
+    // UPSTREAM: kubernetes pkg/controller/deployment/util (HasProgressDeadline): `MaxInt32` means no deadline.
     let seconds = number(deployment, "/spec/progressDeadlineSeconds");
     seconds.is_some_and(|seconds| seconds != i64::from(i32::MAX))
 }
@@ -115,7 +115,7 @@ impl<'r> Rollout<'r> {
     fn of(context: &'r Context, deployment: &'r Object, mut sets: Vec<Arc<Object>>) -> Self {
         let template = &deployment["spec"]["template"];
         sets.sort_by_key(|set| set.created);
-        // Of several with the template, the oldest is the one.
+        // Of several with this template, the oldest is used.
         let place = sets
             .iter()
             .position(|set| is_same_template(template, &set["spec"]["template"]));
@@ -162,8 +162,7 @@ impl<'r> Rollout<'r> {
         }
     }
 
-    /// Brings the annotations of the new set and of the Deployment up to date. Returns true if something
-    /// was written.
+    /// Updates the annotations of the new ReplicaSet and the Deployment. Returns true if one was written.
     async fn sync_new(&mut self) -> Result<bool, Refused> {
         let Some(new) = &self.new else {
             return Ok(false);
@@ -197,7 +196,7 @@ impl<'r> Rollout<'r> {
         Ok(true)
     }
 
-    /// Sets the annotations that a set gets from its Deployment, and its revision.
+    /// Sets the annotations that a ReplicaSet inherits from its Deployment, and its revision.
     fn annotate(&self, set: &mut Value, next: i64) {
         let own = self.deployment.pointer("/metadata/annotations");
         let own = own.and_then(Value::as_object).into_iter().flatten();
@@ -230,7 +229,7 @@ impl<'r> Rollout<'r> {
         set_annotation(set, MAX, &(sizes.replicas + sizes.max_surge).to_string());
     }
 
-    /// Creates the ReplicaSet of the template. Errors are reported by conditions and an event.
+    /// Creates the ReplicaSet of the current template. Errors are reported by conditions and an event.
     async fn create_new(&self) -> Looked {
         let deployment = self.deployment;
         let mut template = deployment["spec"]["template"].clone();
@@ -302,7 +301,7 @@ impl<'r> Rollout<'r> {
         }
     }
 
-    /// Writes the condition `Progressing`, and the revision if there is a new one.
+    /// Updates the condition `Progressing`, and the revision.
     async fn tell_progress(
         &self,
         status: &str,
@@ -377,7 +376,7 @@ impl<'r> Rollout<'r> {
         })
     }
 
-    /// Deletes old sets beyond the limit of the history.
+    /// Deletes old ReplicaSets beyond `revisionHistoryLimit`.
     async fn clean_up(&self) -> Result<(), Refused> {
         let Some(limit) = number(self.deployment, "/spec/revisionHistoryLimit") else {
             return Ok(());
@@ -398,7 +397,7 @@ impl<'r> Rollout<'r> {
         Ok(())
     }
 
-    /// Changes the size of a set. Returns true if that was necessary.
+    /// Scales a ReplicaSet. Returns true if it was updated.
     async fn resize(&self, set: &Object, size: i64, annotates: bool) -> Result<bool, Refused> {
         let before = replicas(set);
         let mut wanted = set.value.clone();
@@ -423,7 +422,7 @@ impl<'r> Rollout<'r> {
         Ok(differs)
     }
 
-    /// Returns true if the Deployment was scaled since its sets were.
+    /// Returns true if the Deployment was scaled after its ReplicaSets.
     fn is_scaling(&self) -> bool {
         let wanted = self.sizes().replicas;
         self.all().filter(|set| replicas(set) > 0).any(|set| {
@@ -439,8 +438,8 @@ impl<'r> Rollout<'r> {
         Ok(())
     }
 
-    /// Writes the status. The step is over; while the Deployment rolls, another look is due at the deadline
-    /// of its progress.
+    /// Writes the status and ends the step; during a rollout, the next reconciliation is due at the progress
+    /// deadline.
     async fn write_status(&self, rolls: bool) -> Looked {
         let status = status::of(self, rolls);
         let next = if rolls {

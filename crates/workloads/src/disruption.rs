@@ -1,4 +1,4 @@
-//! The status of PodDisruptionBudgets: how many Pods may be evicted.
+//! The status of PodDisruptionBudgets: the number of allowed disruptions.
 //!
 //! UPSTREAM: kubernetes pkg/controller/disruption/disruption.go
 
@@ -21,10 +21,10 @@ const AUTHOR: Author = Author::Controller {
     account: "disruption-controller",
     component: "controllermanager",
 };
-/// The time after which a Pod that was to be evicted and is still there counts again.
+/// The time after which an evicted Pod that is not terminating counts as not disrupted.
 const DELETION_TIMEOUT: i64 = 120;
 
-/// Writes the status of a budget.
+/// Updates the status of a PodDisruptionBudget.
 pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     let Some(budget) = context.cache.at(Kind::PodDisruptionBudget, path) else {
         return Ok(Next::Done);
@@ -70,7 +70,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     Ok(next)
 }
 
-/// The expected Pods, and the required number of healthy ones.
+/// The number of expected Pods, and of healthy Pods required.
 fn counts(context: &Context, budget: &Value, pods: &[Arc<Object>]) -> (i64, i64) {
     let many = i64::try_from(pods.len()).unwrap_or(i64::MAX);
     if let Some(most) = budget.pointer("/spec/maxUnavailable") {
@@ -89,7 +89,7 @@ fn counts(context: &Context, budget: &Value, pods: &[Arc<Object>]) -> (i64, i64)
     }
 }
 
-/// The sum of the sizes of the controllers of Pods.
+/// The total scale of the Pods' controllers.
 fn expected(context: &Context, pods: &[Arc<Object>]) -> i64 {
     let mut sizes = BTreeMap::new();
     for pod in pods {
@@ -100,7 +100,7 @@ fn expected(context: &Context, pods: &[Arc<Object>]) -> i64 {
     sizes.values().sum()
 }
 
-/// The controller of a Pod that has a size, and the size.
+/// The controller of a Pod with its scale, if it has one.
 fn size(context: &Context, pod: &Object) -> Option<(String, i64)> {
     let owner = pod.controller()?;
     let kind = Kind::of_reference(text(owner, "/apiVersion"), text(owner, "/kind"))?;
@@ -120,7 +120,7 @@ fn size(context: &Context, pod: &Object) -> Option<(String, i64)> {
     Some((sized.uid().to_owned(), size))
 }
 
-/// The Pods that are to be evicted and are still there, and when the first of them counts again.
+/// The evicted Pods that are not terminating yet, and when the first entry expires.
 fn disrupted(budget: &Value, pods: &[Arc<Object>]) -> (Map<String, Value>, Next) {
     let mut next = Next::Done;
     let known = budget

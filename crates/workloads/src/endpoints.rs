@@ -31,12 +31,12 @@ const HEADLESS: &str = "service.kubernetes.io/headless";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const SLICE_MANAGER: &str = "endpointslice-controller.k8s.io";
-/// The most addresses of an Endpoints object.
+/// The maximum number of addresses of an Endpoints object.
 const ADDRESSES_MAX: usize = 1000;
-/// The most endpoints of a slice.
+/// The maximum number of endpoints of an EndpointSlice.
 const SLICE_MAX: usize = 100;
 
-/// A Service that selects Pods.
+/// A Service with a selector.
 fn selecting(context: &Context, path: &str) -> Option<Arc<Object>> {
     let service = context.cache.at(Kind::Service, path)?;
     let selector = service.pointer("/spec/selector").and_then(Value::as_object);
@@ -44,7 +44,7 @@ fn selecting(context: &Context, path: &str) -> Option<Arc<Object>> {
     (selects && text(&service, "/spec/type") != "ExternalName").then_some(service)
 }
 
-/// The Pods behind a Service that have addresses.
+/// The selected Pods that have addresses.
 fn pods(context: &Context, service: &Object) -> Vec<Arc<Object>> {
     let selector = service.pointer("/spec/selector");
     let mut pods = context.cache.in_namespace(Kind::Pod, service.namespace());
@@ -57,7 +57,7 @@ fn pods(context: &Context, service: &Object) -> Vec<Arc<Object>> {
     pods
 }
 
-/// The ports of a Service at one of its Pods; names that the Pod does not have are omitted.
+/// The ports of a Service for one of its Pods; named ports that the Pod does not have are omitted.
 fn ports(service: &Value, pod: &Value) -> Vec<Value> {
     list(service, "/spec/ports")
         .filter_map(|port| {
@@ -115,7 +115,7 @@ fn reference(pod: &Object) -> Value {
     json!({"kind": "Pod", "namespace": pod.namespace(), "name": pod.name(), "uid": pod.uid()})
 }
 
-/// Makes the Endpoints of a Service follow its Pods.
+/// Reconciles the Endpoints of a Service.
 pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     let current = context.cache.at(Kind::Endpoints, path);
     let Some(service) = selecting(context, path).filter(|service| !is_deleting(service)) else {
@@ -174,7 +174,7 @@ fn done_unless_terminating(result: Result<(), crate::api::Refused>) -> Looked {
     }
 }
 
-/// The subsets of Endpoints: Pods with the same ports, ready or not.
+/// The subsets of Endpoints: Pods grouped by ports, ready and not ready.
 fn subsets(service: &Object, pods: &[Arc<Object>]) -> Vec<Value> {
     let publishes_all = flag(service, "/spec/publishNotReadyAddresses");
     let mut groups: BTreeMap<String, (Vec<Value>, [Vec<Value>; 2])> = BTreeMap::new();
@@ -219,7 +219,7 @@ fn subsets(service: &Object, pods: &[Arc<Object>]) -> Vec<Value> {
     subsets
 }
 
-/// Makes the EndpointSlices of a Service follow its Pods.
+/// Reconciles the EndpointSlices of a Service.
 pub(crate) async fn look_at_slices(context: &Context, path: &str) -> Looked {
     // Slices of a deleted Service are garbage collected.
     let Some(service) = selecting(context, path).filter(|service| !is_deleting(service)) else {
@@ -276,14 +276,14 @@ pub(crate) async fn look_at_slices(context: &Context, path: &str) -> Looked {
     Ok(Next::Done)
 }
 
-/// The slices of a Service: ports, and the Pods with these. There is one even without Pods.
+/// The EndpointSlices of a Service: Pods grouped by ports. There is one even without Pods.
 fn slices(service: &Object, pods: &[Arc<Object>]) -> Vec<(Vec<Value>, Vec<Value>)> {
     let publishes_all = flag(service, "/spec/publishNotReadyAddresses");
     let mut groups: BTreeMap<String, (Vec<Value>, Vec<Value>)> = BTreeMap::new();
     for pod in pods {
         let mut ports = ports(service, pod);
         for port in &mut ports {
-            // A slice has names, if only empty ones.
+            // Ports of an EndpointSlice always have a name, which may be empty.
             if port.get("name").is_none() {
                 port["name"] = "".into();
             }

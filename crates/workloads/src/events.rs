@@ -1,4 +1,4 @@
-//! Events of the core group, as controllers record them: what repeats is counted, and no object gets many.
+//! Events of the core group: repeated events are counted, and events are rate limited per object.
 //!
 //! UPSTREAM: client-go tools/record/event.go, events_cache.go
 
@@ -13,15 +13,15 @@ use crate::api::{Api, Author, Target};
 use crate::kind::Kind;
 use crate::object::{Object, now_text};
 
-/// Events that wait to be written; more are dropped.
+/// The maximum number of queued events; further events are dropped.
 const WAITING_MAX: usize = 4096;
-/// Events that are remembered to be counted.
+/// The maximum number of recent events kept for counting.
 const KNOWN_MAX: usize = 4096;
-/// Events of an object at once, and the time after which it gets another one.
+/// The burst of events per object, and the interval at which one is refilled.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(300);
 
-/// An event to be written.
+/// A queued event.
 #[derive(Debug)]
 pub(crate) struct Note {
     by: Author,
@@ -32,18 +32,18 @@ pub(crate) struct Note {
     message: String,
 }
 
-/// Takes events.
+/// An event recorder.
 #[derive(Debug)]
 pub(crate) struct Recorder(mpsc::Sender<Note>);
 
 impl Recorder {
-    /// A recorder, and the events it takes.
+    /// Creates a recorder and the receiving end of its queue.
     pub(crate) fn new() -> (Self, mpsc::Receiver<Note>) {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         (Self(sender), receiver)
     }
 
-    /// Records that something happened as it should.
+    /// Records an event of type `Normal`.
     pub(crate) fn normal(
         &self,
         by: &Author,
@@ -54,7 +54,7 @@ impl Recorder {
         self.record(by, about, false, reason, message);
     }
 
-    /// Records that something failed.
+    /// Records an event of type `Warning`.
     pub(crate) fn warning(
         &self,
         by: &Author,
@@ -65,7 +65,7 @@ impl Recorder {
         self.record(by, about, true, reason, message);
     }
 
-    /// Records something about a container, which is named by the path of its field.
+    /// Records an event about a container, identified by its field path.
     pub(crate) fn of_container(
         &self,
         by: &Author,
@@ -103,7 +103,7 @@ impl Recorder {
             "" => "default",
             namespace => namespace,
         };
-        // An event is a courtesy: when too many wait, it is dropped.
+        // Events are best effort: dropped if the queue is full.
         let _ = self.0.try_send(Note {
             by: by.clone(),
             about,
@@ -120,7 +120,7 @@ impl Recorder {
 struct Known {
     written: HashMap<String, (String, u64)>,
     order: VecDeque<String>,
-    /// The events that an object may still get, and since when.
+    /// The remaining burst of an object, and when it was last refilled.
     left: HashMap<String, (u32, Instant)>,
 }
 
@@ -136,7 +136,7 @@ impl Known {
         }
     }
 
-    /// Takes one of the events that an object may get.
+    /// Takes one event from an object's burst.
     fn admits(&mut self, uid: &str, now: Instant) -> bool {
         if self.left.len() > KNOWN_MAX {
             self.left
@@ -185,7 +185,7 @@ pub(crate) async fn write(api: Arc<dyn Api>, mut notes: mpsc::Receiver<Note>) {
     }
 }
 
-/// Increments the count of an event. Returns false if it is gone.
+/// Increments the count of an event. Returns false if it no longer exists.
 async fn again(api: &dyn Api, note: &Note, name: &str, count: u64) -> bool {
     let at = Target {
         kind: Kind::Event,

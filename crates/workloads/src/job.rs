@@ -1,7 +1,7 @@
-//! Jobs: Pods until enough of them succeeded, or too many failed.
+//! Jobs: run Pods until enough of them succeeded, or too many failed.
 //!
-//! A finished Pod is counted once, whatever happens: its uid is written to the status, then its finalizer is removed,
-//! then the counter is incremented.
+//! A finished Pod is counted exactly once: its uid is written to the status, then its finalizer is removed, then the
+//! counter is incremented.
 //!
 //! UPSTREAM: kubernetes pkg/controller/job
 
@@ -34,8 +34,8 @@ const AUTHOR: Author = Author::Controller {
 
 /// The finalizer of Pods that are not counted yet.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
-/// The first pause after a failure; every further one is twice as long. Upstream begins with ten seconds and
-/// ends with ten minutes; simulated Pods take milliseconds.
+/// The initial backoff after a failure, doubled each time. Upstream's is ten seconds up to ten minutes; simulated
+/// Pods take milliseconds.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 
@@ -44,11 +44,11 @@ struct Run<'r> {
     context: &'r Context,
     job: &'r Object,
     pods: Vec<Arc<Object>>,
-    /// The status to be written.
+    /// The new status.
     status: Value,
 }
 
-/// Takes the next step of a Job.
+/// Reconciles a Job.
 pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     let job = context.cache.at(Kind::Job, path);
     free_orphans(context, path, job.as_deref().map(Object::uid)).await?;
@@ -76,7 +76,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     run.step().await
 }
 
-/// The condition with which a Job ended.
+/// The terminal condition of a Job.
 pub(crate) fn finished(job: &Value) -> Option<&'static str> {
     ["Complete", "Failed"]
         .into_iter()
@@ -121,7 +121,7 @@ async fn free_orphans(context: &Context, path: &str, live: Option<&str>) -> Resu
     Ok(())
 }
 
-/// A Pod that is deleted before it ended has failed.
+/// A Pod that is deleted before it finished counts as failed.
 fn has_failed(pod: &Value) -> bool {
     pod::phase(pod) == "Failed" || is_deleting(pod) && pod::phase(pod) != "Succeeded"
 }
@@ -177,7 +177,7 @@ impl Run<'_> {
         Ok(next)
     }
 
-    /// All Pods are gone or finished, and counted.
+    /// Returns true if all Pods are deleted or finished, and counted.
     fn is_settled(&self) -> bool {
         let waits = |pod: &Arc<Object>| has_finalizer(pod) || !pod::is_finished(pod);
         !self.pods.iter().any(waits) && self.uncounted_is_empty()
@@ -244,7 +244,7 @@ impl Run<'_> {
         }
     }
 
-    /// Counts the Pods that ended. Everything that is counted is written before a Pod loses its finalizer.
+    /// Counts finished Pods. The status is written before finalizers are removed.
     async fn account(&mut self) -> Result<(), Refused> {
         let mut lists = [Vec::<String>::new(), Vec::new()];
         let mut added = [0_i64; 2];
@@ -273,7 +273,7 @@ impl Run<'_> {
             if pod::phase(pod) == "Succeeded" {
                 match (is_indexed, indexes::of(pod)) {
                     (true, Some(index)) => {
-                        // Indexes are counted by themselves, once each.
+                        // Each completed index is counted once.
                         completed.insert(index);
                         to_free.push(Arc::clone(pod));
                     }
@@ -308,7 +308,7 @@ impl Run<'_> {
         let is_told = self.status.get("completedIndexes") == status.get("completedIndexes")
             && self.status.get("uncountedTerminatedPods") == status.get("uncountedTerminatedPods");
         self.status = status;
-        // Only what is stored already may be forgotten by a Pod.
+        // A finalizer is removed only if the uid is already in the stored status.
         if is_told {
             for pod in to_free {
                 free(self.context, &pod).await?;
@@ -361,7 +361,7 @@ impl Run<'_> {
         if missing == 0 {
             return Ok(Next::Done);
         }
-        // Pods that ended and are not counted yet would be replaced twice.
+        // Finished Pods that are not counted yet would be replaced twice.
         if self
             .pods
             .iter()
@@ -377,7 +377,7 @@ impl Run<'_> {
         Ok(Next::Done)
     }
 
-    /// The time until a Pod is created again after failures.
+    /// The remaining backoff before failed Pods are replaced.
     fn backoff(&self) -> Option<Duration> {
         let failed = count(&self.status, "/failed");
         let doublings = u32::try_from(failed - 1).ok()?.min(16);
@@ -436,7 +436,7 @@ impl Run<'_> {
         pod
     }
 
-    /// Writes the numbers of Pods into the status.
+    /// Sets the Pod counts in the status.
     fn count(&mut self) {
         let as_count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let active = as_count(self.active().count());
@@ -451,7 +451,7 @@ impl Run<'_> {
         self.status["terminating"] = terminating.into();
     }
 
-    /// Lets go of the Pods of a Job that ended, and deletes it when its time has come.
+    /// Removes the finalizers of a finished Job's Pods, and deletes the Job after its TTL.
     async fn clean_up(self) -> Looked {
         self.free_all().await?;
         let Some(ttl) = number(self.job, "/spec/ttlSecondsAfterFinished") else {
@@ -481,7 +481,7 @@ fn entry_remove(status: &mut Value, member: &str) {
     }
 }
 
-/// Sets a condition of a Job to true, which has the time of its probe too.
+/// Sets a condition of a Job to true, with its probe time.
 fn set_job_condition(conditions: &mut Vec<Value>, of: &str, reason: &str, message: &str) {
     if set_condition(conditions, of, "True", reason, message)
         && let Some(one) = conditions.iter_mut().find(|one| text(one, "/type") == of)

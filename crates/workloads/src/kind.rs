@@ -1,6 +1,6 @@
-//! The kinds that controllers follow, and the keys of their objects.
+//! The kinds that controllers read or write, and the keys of their objects.
 
-/// A kind that is followed.
+/// A kind that controllers read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names are those of the API")]
@@ -28,7 +28,7 @@ pub enum Kind {
     StorageClass,
 }
 
-/// A kind with its group and its plural.
+/// A kind with its group, plural and name.
 type Row = (Kind, &'static str, &'static str, &'static str);
 
 const ROWS: [Row; 21] = [
@@ -113,7 +113,7 @@ impl Kind {
         self.row().2
     }
 
-    /// The name, as in `kind`.
+    /// The kind name.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.row().3
@@ -134,7 +134,7 @@ impl Kind {
         }
     }
 
-    /// The prefix of its keys in the store.
+    /// The prefix of its storage keys.
     pub(crate) fn prefix(self) -> String {
         let group = match self.group() {
             "" => "core",
@@ -143,7 +143,7 @@ impl Kind {
         format!("/{group}/{}/", self.plural())
     }
 
-    /// The key of an object.
+    /// The storage key of an object.
     pub(crate) fn key(self, namespace: &str, name: &str) -> String {
         let prefix = self.prefix();
         match namespace {
@@ -152,8 +152,7 @@ impl Kind {
         }
     }
 
-    /// The kind of the object with a key, if it is kept in the cache. Events are written only, and leases
-    /// change too often.
+    /// The kind of a storage key, if it is cached. Events are only written, and Leases change too often.
     pub(crate) fn cached(key: &str) -> Option<Self> {
         let (group, rest) = key.strip_prefix('/')?.split_once('/')?;
         let (plural, _) = rest.split_once('/')?;
@@ -164,7 +163,7 @@ impl Kind {
         (!matches!(row.0, Self::Event | Self::Lease)).then_some(row.0)
     }
 
-    /// The kind that an owner reference names.
+    /// The kind of an owner reference.
     pub(crate) fn of_reference(api_version: &str, name: &str) -> Option<Self> {
         let found = ROWS.iter().find(|row| row.3 == name)?;
         (found.0.api_version() == api_version).then_some(found.0)

@@ -1,6 +1,6 @@
-//! The kubelet of simulated nodes: Pods start, become ready, complete, restart and stop as their plan says.
+//! The kubelet of simulated nodes: Pods start, become ready, complete, restart and stop as planned.
 //!
-//! A reconciliation determines the stage of a Pod and its remaining time, and takes the next step when it is over.
+//! A reconciliation determines the stage of a Pod and its remaining time, and enters the next stage when it is over.
 //!
 //! UPSTREAM: kubernetes pkg/kubelet/kubelet_pods.go, pkg/kubelet/status
 
@@ -21,12 +21,12 @@ use crate::pod;
 use crate::queue::Next;
 use status::{Condition, Images, is_sidecar};
 
-/// The first pause before a container is restarted; every further one is twice as long.
+/// The initial backoff of container restarts, doubled each time.
 ///
 /// UPSTREAM: kubernetes pkg/kubelet/kubelet.go (backOffPeriod, MaxContainerBackOff)
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
-/// The time that a Pod stays whose node was never there.
+/// The delay before a Pod whose node never existed is deleted.
 ///
 /// UPSTREAM: kubernetes pkg/controller/podgc/gc_controller.go (quarantineTime)
 const QUARANTINE: Duration = Duration::from_secs(40);
@@ -36,15 +36,15 @@ const POD_GC: Author = Author::Controller {
     component: "pod-garbage-collector",
 };
 
-/// The stage that a Pod is in, as its status says.
+/// The stage of a Pod, according to its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It is on the node, and nothing runs.
+    /// It is bound to the node, and no container runs.
     Pending,
-    /// The init container of this number runs.
+    /// The init container of this index runs.
     Initializing(usize),
     Running,
-    /// A container waits to be restarted.
+    /// A container is in CrashLoopBackOff.
     BackingOff,
     Finished,
 }
@@ -79,7 +79,7 @@ struct Sandbox<'s> {
     plan: Plan,
 }
 
-/// Takes the next step of a Pod on a simulated node.
+/// Reconciles a Pod on a simulated node.
 pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     let Some(pod) = context.cache.at(Kind::Pod, path) else {
         return Ok(Next::Done);
@@ -100,7 +100,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
 }
 
 impl Sandbox<'_> {
-    /// The time that is left of a stage; none if it is over.
+    /// The remaining time of a stage; `None` if it is over.
     fn waits(&self, stage: &str, lasts: Duration) -> Option<Next> {
         let clocks = &self.context.clocks;
         let left = clocks.left(self.pod.uid(), stage, lasts, Instant::now());
@@ -120,7 +120,7 @@ impl Sandbox<'_> {
         }
     }
 
-    /// The events of a container that is started.
+    /// Records the events of a container start.
     fn record_start(&self, of: &str, container: &Value) {
         let field = format!("spec.{of}{{{}}}", text(container, "/name"));
         let image = text(container, "/image");
@@ -149,7 +149,7 @@ impl Sandbox<'_> {
         }
     }
 
-    /// The status with addresses and the time the Pod was accepted.
+    /// The status with Pod IPs and start time.
     fn accepted(&self) -> Option<Images<'_>> {
         let mut images = self.status();
         let host = node::address(&self.node);
@@ -186,8 +186,8 @@ impl Sandbox<'_> {
         self.start_from(images, 0).await
     }
 
-    /// Starts the init containers from a number on: sidecars at once, one of the others at a time. After
-    /// the last one the containers are started.
+    /// Starts the init containers from an index on: sidecars at once, others one at a time. After the last one, the
+    /// containers are started.
     async fn start_from(&self, mut images: Images<'_>, from: usize) -> Looked {
         let containers: Vec<&Value> = list(self.pod, "/spec/initContainers").collect();
         for (number, container) in containers.iter().enumerate().skip(from) {
@@ -269,7 +269,7 @@ impl Sandbox<'_> {
         self.write(images.finish()).await
     }
 
-    /// Returns true if the condition `Ready` agrees with the readiness gates.
+    /// Returns true if the condition `Ready` reflects the readiness gates.
     fn gates_hold(&self) -> bool {
         pod::is_ready(self.pod) == (self.may_be_ready() && status::are_gates_open(self.pod))
             || list(self.pod, "/spec/readinessGates").next().is_none()
@@ -294,7 +294,7 @@ impl Sandbox<'_> {
         self.write(images.finish()).await
     }
 
-    /// Stops a Pod that is deleted, and then lets it go.
+    /// Stops the containers of a deleted Pod, and then deletes the Pod.
     async fn stop(&self) -> Looked {
         let grace = number(self.pod, "/metadata/deletionGracePeriodSeconds").unwrap_or_default();
         if self.plan.behaviour == Behaviour::Hang && grace > 0 {
@@ -320,7 +320,7 @@ impl Sandbox<'_> {
                 .set_status(&self.by, self.pod, images.finish())
                 .await?;
         } else if grace == 0 {
-            // Finalizers hold it.
+            // It has finalizers.
             return Ok(Next::Done);
         }
         let deleted = self

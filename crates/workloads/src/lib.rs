@@ -1,32 +1,31 @@
-//! Workload controllers and a simulated node: what makes the Pods of a Deployment appear and become ready
-//! where no kubelet runs.
+//! Workload controllers and simulated nodes: create the Pods of a Deployment and make them ready without a kubelet.
 //!
 //! ```text
-//!   events of the store ─► cache ─► work queue ─► a controller looks at one object ─► writes
-//!                            ▲                                                          │
-//!                            └──────────────────────────────────────────────────────────┘
+//!   events of the store ─► cache ─► work queue ─► a controller reconciles one object ─► writes
+//!                            ▲                                                            │
+//!                            └────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! A reconciliation first waits until the cache has everything stored before it began. A controller therefore sees
 //! its own writes, and needs no expectations. Each reads the latest state and retries on errors, so that none depends
 //! on seeing every event.
 //!
-//! Writes go through [`Api`], so that they pass admission like all others.
+//! Writes go through [`Api`], so that admission applies to them.
 
 #![warn(missing_docs)]
 
-// The kinds that are followed, and their objects.
+// Kinds and objects.
 mod kind;
 
 mod object;
 
-// What the server around this crate does for it.
+// The interface to the API server.
 mod api;
 
 // The settings.
 mod settings;
 
-// The latest state, and the work queue.
+// The cache and the work queue.
 mod cache;
 mod queue;
 
@@ -36,7 +35,7 @@ mod events;
 
 mod context;
 
-// What several controllers share.
+// Shared parts of the controllers.
 mod ownership;
 mod pod;
 
@@ -62,7 +61,7 @@ mod kubelet;
 mod node;
 mod scheduler;
 
-// The loop.
+// The main loop.
 mod wake;
 
 mod run;

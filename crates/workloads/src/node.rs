@@ -1,4 +1,4 @@
-//! Simulated nodes: registered at start, ready, with a lease that is renewed.
+//! Simulated nodes: registered at startup, ready, with a renewed Lease.
 //!
 //! Nodes with the annotation `lockgate.dev/simulated: "true"` are simulated, whether created here or by users.
 //!
@@ -19,12 +19,12 @@ use crate::queue::Next;
 use crate::volumes::provide_class;
 
 const SIMULATED: &str = "lockgate.dev/simulated";
-/// The lease of a node, which says that it lives.
+/// The namespace of node Leases, the heartbeats of nodes.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 const LEASE_SECONDS: i64 = 40;
-/// UPSTREAM: kubernetes pkg/kubelet (a quarter of the duration of the lease)
+/// UPSTREAM: kubernetes pkg/kubelet (a quarter of the Lease duration)
 const RENEWAL: Duration = Duration::from_secs(10);
-/// The pause before a node is registered again that was refused.
+/// The pause before a rejected registration is retried.
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(1);
 
 const LIFECYCLE: Author = Author::Controller {
@@ -36,14 +36,14 @@ pub(crate) fn is_simulated(node: &Value) -> bool {
     annotation(node, SIMULATED) == Some("true")
 }
 
-/// The address of a node.
+/// The InternalIP of a node.
 pub(crate) fn address(node: &Value) -> String {
     let mut addresses = list(node, "/status/addresses");
     let found = addresses.find(|address| text(address, "/type") == "InternalIP");
     found.map_or_else(String::new, |address| text(address, "/address").to_owned())
 }
 
-/// Registers the nodes, and renews their leases as long as it runs.
+/// Registers the nodes, and renews their Leases until dropped.
 pub(crate) async fn keep(context: Arc<Context>) {
     while let Err(refused) = provide_class(&context).await {
         tracing::warn!(
@@ -139,7 +139,7 @@ async fn renew(context: &Context, node: &Object) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Makes a simulated node ready, and its taints follow its spec.
+/// Sets a simulated node ready, and reconciles its taints with its spec.
 pub(crate) async fn look(context: &Context, name: &str) -> Looked {
     let Some(node) = context.cache.at(Kind::Node, name) else {
         return Ok(Next::Done);

@@ -1,4 +1,4 @@
-//! Objects as trees, and the members of them that several controllers read.
+//! Objects as JSON, and accessors shared by controllers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::kind::Kind;
 pub(crate) struct Object {
     pub(crate) kind: Kind,
     pub(crate) key: Arc<str>,
-    /// The revision it was created at, which orders objects of the same second.
+    /// The revision of its creation, which orders objects created in the same second.
     pub(crate) created: u64,
     pub(crate) value: Value,
 }
@@ -41,7 +41,7 @@ impl Object {
         text(self, "/metadata/uid")
     }
 
-    /// The part of the key after the prefix of the kind: `namespace/name`, or `name`.
+    /// The part of the storage key after the kind's prefix: `namespace/name`, or `name`.
     pub(crate) fn path(&self) -> &str {
         let prefix = self.kind.prefix().len();
         self.key.get(prefix..).unwrap_or_default()
@@ -64,12 +64,12 @@ impl Object {
         }
     }
 
-    /// The reference to the controller, if it has one.
+    /// The owner reference of the controller, if any.
     pub(crate) fn controller(&self) -> Option<&Value> {
         controller(self)
     }
 
-    /// The reference of a controller to this object.
+    /// An owner reference to this object, as its controller.
     pub(crate) fn as_owner(&self) -> Value {
         json!({
             "apiVersion": self.kind.api_version(),
@@ -81,7 +81,7 @@ impl Object {
         })
     }
 
-    /// The reference of an event or a target to this object.
+    /// An object reference to this object, for events and targets.
     pub(crate) fn as_reference(&self) -> Value {
         let mut reference = json!({
             "apiVersion": self.kind.api_version(),
@@ -129,7 +129,7 @@ pub(crate) fn is_deleting(value: &Value) -> bool {
     !text(value, "/metadata/deletionTimestamp").is_empty()
 }
 
-/// The value of a label; empty by default.
+/// The value of a label.
 pub(crate) fn label<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     member(value, "labels", key)
 }
@@ -175,7 +175,7 @@ fn set_member(value: &mut Value, of: &str, key: &str, to: &str) {
     entry(&mut value["metadata"], of).insert(key.to_owned(), to.into());
 }
 
-/// Seconds since 1970.
+/// The current Unix timestamp.
 pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
@@ -183,7 +183,7 @@ pub(crate) fn now() -> i64 {
     })
 }
 
-/// Now, as objects have it.
+/// The current time in RFC 3339.
 pub(crate) fn now_text() -> String {
     time_text(now())
 }
@@ -192,13 +192,13 @@ pub(crate) fn time_text(seconds: i64) -> String {
     Time::from_unix_seconds(seconds).to_string()
 }
 
-/// The time at a pointer, in seconds since 1970.
+/// The time at a pointer, as Unix timestamp.
 pub(crate) fn time(value: &Value, pointer: &str) -> Option<i64> {
     let text = value.pointer(pointer)?.as_str()?;
     Time::parse(text).ok().map(Time::unix_seconds)
 }
 
-/// The condition of a type.
+/// The condition of this type.
 pub(crate) fn condition<'v>(value: &'v Value, of: &str) -> Option<&'v Value> {
     list(value, "/status/conditions").find(|condition| text(condition, "/type") == of)
 }
@@ -207,8 +207,7 @@ pub(crate) fn is_condition_true(value: &Value, of: &str) -> bool {
     condition(value, of).is_some_and(|condition| text(condition, "/status") == "True")
 }
 
-/// Sets a condition in a list. The time of its transition changes with its status only. Returns true if
-/// something changed.
+/// Sets a condition in a list. `lastTransitionTime` changes with the status only. Returns true if it changed.
 pub(crate) fn set_condition(
     conditions: &mut Vec<Value>,
     of: &str,
@@ -241,13 +240,13 @@ pub(crate) fn set_condition(
     true
 }
 
-/// The conditions in the status of an object, to change them.
+/// A copy of the conditions of an object.
 pub(crate) fn conditions(value: &Value) -> Vec<Value> {
     list(value, "/status/conditions").cloned().collect()
 }
 
-/// Matches the labels of an object against a selector of the form `{matchLabels, matchExpressions}`. An
-/// empty selector matches everything, and none nothing.
+/// Matches an object's labels against a `LabelSelector`. An empty selector matches all objects, and `None` matches
+/// none.
 pub(crate) fn selects(selector: Option<&Value>, object: &Value) -> bool {
     let Some(selector) = selector.filter(|selector| selector.is_object()) else {
         return false;
@@ -258,7 +257,7 @@ pub(crate) fn selects(selector: Option<&Value>, object: &Value) -> bool {
         && list(selector, "/matchExpressions").all(|expression| matches(expression, object))
 }
 
-/// Matches a plain map of labels; an empty one selects nothing.
+/// Matches an object's labels against a map of labels; an empty one matches nothing.
 pub(crate) fn selects_plainly(selector: Option<&Value>, object: &Value) -> bool {
     let members = selector.and_then(Value::as_object);
     members.is_some_and(|members| {
@@ -274,7 +273,7 @@ fn matches(expression: &Value, object: &Value) -> bool {
     is_met(expression, found)
 }
 
-/// Compares a value with a requirement of a selector of labels or of nodes.
+/// Matches a value against a requirement of a label or node selector.
 pub(crate) fn is_met(requirement: &Value, found: Option<&str>) -> bool {
     let mut values = list(requirement, "/values").filter_map(Value::as_str);
     let as_number = |text: &str| text.parse::<i64>().ok();
@@ -294,7 +293,7 @@ pub(crate) fn is_met(requirement: &Value, found: Option<&str>) -> bool {
     }
 }
 
-/// A count that is a number or a percentage of a total.
+/// An integer, or a percentage of a total.
 ///
 /// UPSTREAM: apimachinery pkg/util/intstr/intstr.go (GetScaledValueFromIntOrPercent)
 pub(crate) fn scaled(value: Option<&Value>, total: i64, rounds_up: bool) -> Option<i64> {
@@ -313,10 +312,10 @@ pub(crate) fn scaled(value: Option<&Value>, total: i64, rounds_up: bool) -> Opti
     }
 }
 
-/// A hash of a tree in letters that make no words, with the count of collisions.
+/// The hash of a template and a collision count, in an alphabet without vowels.
 ///
-/// UPSTREAM: kubernetes pkg/controller/controller_utils.go (ComputeHash), apimachinery pkg/util/rand. There
-/// the hash is of Go's memory, here of the tree.
+/// UPSTREAM: kubernetes pkg/controller/controller_utils.go (ComputeHash), apimachinery pkg/util/rand, which
+/// hashes Go's representation instead of the JSON.
 pub(crate) fn template_hash(tree: &Value, collisions: Option<i64>) -> String {
     let mut hash = Fnv::new();
     hash.write(tree.to_string().as_bytes());
@@ -327,7 +326,7 @@ pub(crate) fn template_hash(tree: &Value, collisions: Option<i64>) -> String {
     safe_text(&hash.0.to_string())
 }
 
-/// Writes digits as letters that make no words.
+/// Encodes digits in an alphabet without vowels, so that no words are generated.
 pub(crate) fn safe_text(digits: &str) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     digits
@@ -336,7 +335,7 @@ pub(crate) fn safe_text(digits: &str) -> String {
         .collect()
 }
 
-/// FNV-1a of 32 bits.
+/// The 32-bit FNV-1a hash.
 pub(crate) struct Fnv(pub(crate) u32);
 
 impl Fnv {
@@ -412,7 +411,7 @@ mod tests {
                 .all(|byte| b"bcdfghjklmnpqrstvwxz2456789".contains(&byte))
         );
         assert_ne!(hash, template_hash(&json!({"spec": {}}), Some(1)));
-        // FNV-1a of "a", as published.
+        // FNV-1a of "a", a published test vector.
         let mut fnv = Fnv::new();
         fnv.write(b"a");
         assert_eq!(fnv.0, 0xe40c_292c);

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::kind::Kind;
 use crate::object::{self, Object, entry, flag, text};
 
-/// The objects of a kind that a controller has, after adoption and release.
+/// The objects of a kind that a controller owns, after adoption and release.
 pub(crate) async fn claim(
     context: &Context,
     by: &Author,

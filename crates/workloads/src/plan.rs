@@ -1,4 +1,4 @@
-//! The simulated lifecycle of a Pod: the settings, and overriding annotations.
+//! The simulated lifecycle of a Pod, from settings and annotations.
 //!
 //! ```text
 //!   scheduled ─ start-after ─► running ─ ready-after ─► ready ─ complete-after ─► succeeded or failed
@@ -17,7 +17,7 @@ const SIMULATE: &str = "lockgate.dev/simulate";
 /// The behaviour of a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
-    /// As its spec says.
+    /// According to its spec.
     Plain,
     /// Its containers run until it is deleted, regardless of the restart policy.
     Run,
@@ -27,7 +27,7 @@ pub(crate) enum Behaviour {
     NotReady,
     /// Its images cannot be pulled.
     ImagePullError,
-    /// No node takes it.
+    /// No node is eligible.
     Unschedulable,
     /// It is evicted once it runs.
     Evict,

@@ -1,4 +1,4 @@
-//! Pods as controllers see them: made from templates, active, ready, available.
+//! Pods of controllers: creation from templates, activity, readiness, availability.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::object::{
     Object, annotation, condition, count, is_condition_true, is_deleting, list, text, time,
 };
 
-/// The most Pods that are created at the same time.
+/// The maximum number of concurrent Pod creations.
 const WIDTH: usize = 32;
-/// The most Pods that a look creates.
+/// The maximum number of Pods created per reconciliation.
 ///
 /// UPSTREAM: kubernetes pkg/controller/replicaset/replica_set.go (BurstReplicas)
 pub(crate) const BURST: usize = 500;
 
-/// A Pod of a template, for its controller.
+/// A Pod from a template, with its controller reference.
 ///
 /// UPSTREAM: kubernetes pkg/controller/controller_utils.go (GetPodFromTemplate)
 pub(crate) fn from_template(template: &Value, owner: &Object) -> Value {
@@ -42,7 +42,7 @@ pub(crate) fn from_template(template: &Value, owner: &Object) -> Value {
     })
 }
 
-/// Creates a Pod of a controller, and records it.
+/// Creates a Pod of a controller, and records an event.
 pub(crate) async fn create(
     context: &Context,
     by: &Author,
@@ -68,7 +68,7 @@ pub(crate) async fn create(
     }
 }
 
-/// Creates Pods in batches that double, so that a refusal is met by few of them.
+/// Creates Pods in batches of doubling size, so that a rejection affects few requests.
 ///
 /// UPSTREAM: kubernetes pkg/controller/replicaset/replica_set.go (slowStartBatch)
 pub(crate) async fn create_all(
@@ -95,7 +95,7 @@ pub(crate) async fn create_all(
     }
 }
 
-/// Deletes a Pod of a controller, and records it.
+/// Deletes a Pod of a controller, and records an event.
 pub(crate) async fn delete(
     context: &Context,
     by: &Author,
@@ -137,8 +137,7 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
     is_condition_true(pod, "Ready")
 }
 
-/// The seconds until a Pod is available, which it is when it was ready for some time. None while it is
-/// not ready.
+/// The seconds until a Pod has been ready for `minReadySeconds`. `None` if it is not ready.
 pub(crate) fn available_in(pod: &Value, min_ready_seconds: i64, now: i64) -> Option<i64> {
     if !is_ready(pod) {
         return None;
@@ -152,7 +151,7 @@ pub(crate) fn available_in(pod: &Value, min_ready_seconds: i64, now: i64) -> Opt
 pub(crate) struct Readiness {
     pub(crate) ready: i64,
     pub(crate) available: i64,
-    /// The seconds until another one is available.
+    /// The seconds until the next Pod is available.
     pub(crate) next: Option<i64>,
 }
 
@@ -175,7 +174,7 @@ pub(crate) fn readiness<'p>(
     found
 }
 
-/// The restarts of the container that was restarted most.
+/// The maximum restart count of the containers.
 fn restarts(pod: &Value) -> i64 {
     let statuses = list(pod, "/status/containerStatuses");
     let counts = statuses.map(|status| count(status, "/restartCount"));

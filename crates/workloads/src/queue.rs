@@ -1,17 +1,18 @@
-//! The work queue: each object once per controller, again if it changed meanwhile, and later after a failure or on
+//! The work queue: each object once per controller, again if it changed meanwhile, and after a delay on failure or
 //! request.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The first pause after a failure; every further one is twice as long.
+/// The initial backoff after a failure, doubled each time.
 ///
 /// UPSTREAM: client-go util/workqueue/default_rate_limiters.go begins with 5 ms.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// The longest pause after a failure. Upstream's is a thousand seconds; here tests wait.
+/// The maximum backoff. Upstream's is 1,000 seconds; here, tests wait for it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Looks of one controller at a time: a slow webhook of one kind does not hold up the others.
+/// The maximum number of concurrent reconciliations per controller: a slow webhook for one kind does not delay
+/// others.
 const RUNNING: usize = 10;
 
 /// A controller.
@@ -36,21 +37,21 @@ pub(crate) enum Lane {
     Volume,
 }
 
-/// An object to reconcile by a controller, by its path.
+/// An object to reconcile by a controller, by path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Work {
     pub(crate) lane: Lane,
     pub(crate) path: Arc<str>,
 }
 
-/// The result of a look.
+/// The result of a reconciliation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// No work until something changes.
     Done,
-    /// Another look is due after some time.
+    /// Reconcile again after a delay.
     After(Duration),
-    /// It failed, and is tried again.
+    /// It failed, and is retried.
     Retry,
 }
 
@@ -69,7 +70,7 @@ impl Next {
 #[derive(Debug)]
 struct Item {
     state: State,
-    /// Failures in a row.
+    /// The number of consecutive failures.
     failures: u32,
 }
 
@@ -90,13 +91,13 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Adds an object about which there are news.
+    /// Adds an object that changed.
     pub(crate) fn add(&mut self, lane: Lane, path: &str) {
         self.enqueue(lane, path, true);
     }
 
-    /// Adds an object that may have been changed by its own controller. After a failure it waits for its
-    /// time, lest the controller hear itself and never rest.
+    /// Adds an object that its own controller may have changed. After a failure, the backoff still applies: otherwise
+    /// a controller's own writes would bypass it.
     pub(crate) fn add_quietly(&mut self, lane: Lane, path: &str) {
         self.enqueue(lane, path, false);
     }
@@ -139,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// The next object to reconcile now, of a controller with a free worker.
+    /// The next object to reconcile now, of a controller below its concurrency limit.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Work> {
         while let Some((at, _)) = self.later.first()
             && *at <= now
@@ -168,12 +169,12 @@ impl Queue {
         Some(work)
     }
 
-    /// When the next object is due that is put off.
+    /// When the next delayed object is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.later.first().map(|(at, _)| *at)
     }
 
-    /// Takes note of the result of a look.
+    /// Records the result of a reconciliation.
     pub(crate) fn finish(&mut self, work: Work, next: Next, now: Instant) {
         if let Some(count) = self.running.get_mut(&work.lane) {
             *count = count.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! ReplicaSets, and ReplicationControllers, which are the same with another selector.
+//! ReplicaSets, and ReplicationControllers, which differ in their selector only.
 //!
 //! UPSTREAM: kubernetes pkg/controller/replicaset, pkg/controller/replication
 
@@ -17,7 +17,7 @@ use crate::ownership::claim;
 use crate::pod;
 use crate::queue::Next;
 
-/// The two kinds of sets.
+/// The two kinds of replica controllers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Flavor {
     pub(crate) kind: Kind,
@@ -45,7 +45,7 @@ impl Flavor {
     }
 }
 
-/// Returns true if a set selects a Pod.
+/// Returns true if the selector of a ReplicaSet or ReplicationController matches a Pod.
 pub(crate) fn selects_pod(set: &Object, pod: &Value) -> bool {
     let selector = set.pointer("/spec/selector");
     match set.kind {
@@ -54,7 +54,7 @@ pub(crate) fn selects_pod(set: &Object, pod: &Value) -> bool {
     }
 }
 
-/// Makes the Pods of a set as many as they are to be.
+/// Reconciles the number of Pods with `replicas`.
 pub(crate) async fn look(context: &Context, flavor: Flavor, path: &str) -> Looked {
     let Some(set) = context.cache.at(flavor.kind, path) else {
         return Ok(Next::Done);
@@ -110,7 +110,7 @@ async fn manage(
     result
 }
 
-/// Counts that are zero are absent, as Go writes them.
+/// Sets a count; zero is omitted, as Go serializes it.
 pub(crate) fn set_count(status: &mut Value, member: &str, to: i64) {
     if to != 0 {
         status[member] = to.into();

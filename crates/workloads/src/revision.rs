@@ -1,4 +1,4 @@
-//! ControllerRevisions: the templates that StatefulSets and DaemonSets have had.
+//! ControllerRevisions: the template history of StatefulSets and DaemonSets.
 //!
 //! UPSTREAM: kubernetes pkg/controller/history/controller_history.go
 
@@ -12,20 +12,20 @@ use crate::kind::Kind;
 use crate::object::{Object, count, is_deleting, number, selects, template_hash};
 use crate::ownership::claim;
 
-/// The label of Pods, and of the revisions of DaemonSets.
+/// The label of Pods, and of DaemonSets' ControllerRevisions.
 pub(crate) const HASH: &str = "controller-revision-hash";
-/// The label of the revisions of StatefulSets.
+/// The label of StatefulSets' ControllerRevisions.
 const REVISION_HASH: &str = "controller.kubernetes.io/hash";
 
-/// The revisions of a set, in their order.
+/// The ControllerRevisions of a StatefulSet or DaemonSet, in order.
 #[derive(Debug)]
 pub(crate) struct Revisions {
     pub(crate) all: Vec<Arc<Object>>,
-    /// The one of the template as it is now.
+    /// The revision of the current template.
     pub(crate) update: Arc<Object>,
 }
 
-/// The data of a revision: a patch that brings its template back.
+/// The data of a revision: a patch that restores its template.
 fn data(set: &Value) -> Value {
     let mut template = set["spec"]["template"].clone();
     template["$patch"] = "replace".into();
@@ -44,7 +44,7 @@ pub(crate) fn template(revision: &Value) -> Value {
     template
 }
 
-/// The revisions of a set. None if one was written; another look follows.
+/// The revisions of a StatefulSet or DaemonSet. `None` if one was written, which triggers another reconciliation.
 pub(crate) async fn sync(
     context: &Context,
     by: &Author,
@@ -122,7 +122,7 @@ async fn create(
     Ok(())
 }
 
-/// Deletes revisions beyond the limit of the history that no Pod has.
+/// Deletes unused revisions beyond `revisionHistoryLimit`.
 pub(crate) async fn truncate(
     context: &Context,
     by: &Author,

@@ -25,10 +25,10 @@ use crate::{
 const EVERYTHING: &str = "/";
 /// The page size of the initial list.
 const PAGE: usize = 500;
-/// The pause before storage that failed is read again.
+/// The pause before a failed read of the store is retried.
 const STORAGE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs the controllers and the simulated cluster until it is dropped.
+/// Runs the controllers and the simulated cluster until dropped.
 pub async fn run(api: Arc<dyn Api>, store: Arc<dyn Store>, settings: Settings) {
     let (events, notes) = Recorder::new();
     let context = Arc::new(Context {
@@ -39,7 +39,7 @@ pub async fn run(api: Arc<dyn Api>, store: Arc<dyn Store>, settings: Settings) {
         clocks: Clocks::default(),
         addresses: Addresses::default(),
     });
-    // They end with this future.
+    // These tasks end with this future.
     let mut background = JoinSet::new();
     background.spawn(events::write(api, notes));
     let mut controllers = Controllers {
@@ -52,7 +52,7 @@ pub async fn run(api: Arc<dyn Api>, store: Arc<dyn Store>, settings: Settings) {
         background,
     };
     loop {
-        // A loop that fell behind the history of the store begins anew.
+        // Relists if the watch fell behind compaction.
         match controllers.follow().await {
             ReadError::Compacted(_) => {}
             error => {
@@ -68,14 +68,14 @@ struct Controllers {
     store: Arc<dyn Store>,
     queue: Queue,
     workers: JoinSet<Next>,
-    /// The work of each worker, which is known even if the worker panics.
+    /// The work of each task, by task ID, which is available even if the task panics.
     busy: HashMap<Id, Work>,
     is_registered: bool,
     background: JoinSet<()>,
 }
 
 impl Controllers {
-    /// Reads everything, then watches until that fails.
+    /// Lists all objects, then watches until the watch fails.
     async fn follow(&mut self) -> ReadError {
         let revision = match self.read_everything().await {
             Ok(revision) => revision,
@@ -200,7 +200,7 @@ impl Controllers {
     }
 }
 
-/// One look of a controller, at everything that was stored before it.
+/// Reconciles one object, after the cache has everything stored before.
 async fn look(context: &Context, store: &dyn Store, work: &Work) -> Looked {
     match store.revision().await {
         Ok(revision) => context.cache.reach(revision).await,

@@ -1,6 +1,6 @@
-//! The scheduler: binds Pods to nodes that are ready, and says why none takes them.
+//! The scheduler: binds Pods to ready nodes, and reports why a Pod is unschedulable.
 //!
-//! Resources are not counted: simulated nodes have room for everything.
+//! Resource requests are ignored: simulated nodes have unlimited capacity.
 //!
 //! UPSTREAM: kubernetes pkg/scheduler
 
@@ -19,10 +19,10 @@ use crate::plan::{Behaviour, Plan};
 use crate::pod;
 use crate::queue::Next;
 
-/// The annotation of a claim that waits for a Pod: the node its volume is to be on.
+/// The annotation of a claim with `WaitForFirstConsumer`: the selected node of its Pod.
 pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Returns true if a Pod waits for a node.
+/// Returns true if a Pod is not scheduled yet.
 pub(crate) fn is_waiting(pod: &Value) -> bool {
     text(pod, "/spec/nodeName").is_empty()
         && pod::is_active(pod)
@@ -66,7 +66,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     Ok(Next::Done)
 }
 
-/// Says in the status why no node takes a Pod.
+/// Sets the condition `PodScheduled` to false, with the reason.
 async fn refuse(context: &Context, pod: &Object, why: &str) -> Looked {
     let by = Author::Scheduler;
     let mut conditions = crate::object::conditions(pod);
@@ -84,7 +84,7 @@ async fn refuse(context: &Context, pod: &Object, why: &str) -> Looked {
             .events
             .warning(&by, pod, "FailedScheduling", why.to_owned());
     }
-    // News about nodes and claims wake it.
+    // Changes of nodes and claims trigger another attempt.
     Ok(Next::Done)
 }
 
@@ -129,7 +129,7 @@ fn choose(context: &Context, pod: &Value) -> Result<Arc<Object>, String> {
     fitting.into_iter().next().ok_or_else(String::new)
 }
 
-/// The reason for which a node does not take a Pod.
+/// The reason why a node is not eligible for a Pod.
 fn misfit(pod: &Value, node: &Object) -> Option<String> {
     if is_deleting(node) {
         return Some(String::from("node(s) are being deleted"));
@@ -174,7 +174,7 @@ pub(crate) fn tolerates(pod: &Value, taint: &Value) -> bool {
     })
 }
 
-/// Compares a node with the node selector and the required node affinity of a Pod.
+/// Matches a node against the node selector and the required node affinity of a Pod.
 pub(crate) fn is_selected(pod: &Value, node: &Object) -> bool {
     let selector = pod.pointer("/spec/nodeSelector").and_then(Value::as_object);
     let mut selector = selector.into_iter().flatten();
@@ -196,12 +196,12 @@ pub(crate) fn is_selected(pod: &Value, node: &Object) -> bool {
 
 enum Claims {
     Bound,
-    /// They wake the Pod when they are bound to a node.
+    /// An unbound claim; the Pod is queued again once it is bound.
     Waiting,
     Missing(String),
 }
 
-/// The claim of a volume of a Pod.
+/// The claim of a Pod's volume.
 pub(crate) fn claim_name(pod: &Value, volume: &Value) -> Option<String> {
     if volume.get("ephemeral").is_some() {
         let (pod, volume) = (text(pod, "/metadata/name"), text(volume, "/name"));
@@ -255,7 +255,7 @@ async fn claims_are_bound(context: &Context, pod: &Object, node: &str) -> Result
     })
 }
 
-/// Creates the claim of a volume that lives as long as its Pod.
+/// Creates the claim of a generic ephemeral volume.
 ///
 /// UPSTREAM: kubernetes pkg/controller/volume/ephemeral/controller.go
 async fn make_ephemeral(

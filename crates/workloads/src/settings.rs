@@ -8,18 +8,18 @@ const NODES_MAX: u16 = 1000;
 /// The settings of the simulated cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The name of the node; of several, the names are numbered from 0.
+    /// The name of the node; several nodes are numbered from 0.
     pub node_name: String,
     /// The number of nodes.
     pub nodes: u16,
-    /// The time from being scheduled to running. Short, so that tests do not wait, and not zero, so that
-    /// they see Pods that are pending.
+    /// The time from scheduled to running: short, so that tests do not wait, and not zero, so that they can observe
+    /// pending Pods.
     pub start_after: Duration,
     /// The time from running to ready, for Pods with readiness probes.
     pub ready_after: Duration,
-    /// The time that the containers of a Pod run whose restart policy is not `Always`.
+    /// The running time of containers in Pods whose restart policy is not `Always`.
     pub complete_after: Duration,
-    /// The time that a Pod takes to stop, but never more than its grace period.
+    /// The time that a Pod takes to stop, at most its grace period.
     pub stop_after: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! StatefulSets: Pods with ordinals, one after the other, each with claims of its own.
+//! StatefulSets: Pods with ordinals, started in order, each with its own claims.
 //!
 //! UPSTREAM: kubernetes pkg/controller/statefulset
 
@@ -33,17 +33,17 @@ struct Members<'m> {
     context: &'m Context,
     set: &'m Object,
     revisions: Revisions,
-    /// By ordinal.
+    /// The Pods, by ordinal.
     pods: BTreeMap<i64, Arc<Object>>,
 }
 
-/// The ordinal of a Pod of a set.
+/// The ordinal of a StatefulSet's Pod.
 fn ordinal(set: &Object, pod: &Object) -> Option<i64> {
     let rest = pod.name().strip_prefix(set.name())?.strip_prefix('-')?;
     rest.parse().ok().filter(|ordinal| *ordinal >= 0)
 }
 
-/// Takes the next step of a StatefulSet.
+/// Reconciles a StatefulSet.
 pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     let Some(set) = context.cache.at(Kind::StatefulSet, path) else {
         return Ok(Next::Done);
@@ -102,7 +102,7 @@ impl Members<'_> {
         count(self.set, "/spec/updateStrategy/rollingUpdate/partition")
     }
 
-    /// The revision that Pods below the partition keep.
+    /// The revision of Pods below the partition.
     fn current(&self) -> &Arc<Object> {
         let name = text(self.set, "/status/currentRevision");
         let found = self.revisions.all.iter().find(|one| one.name() == name);
@@ -145,7 +145,7 @@ impl Members<'_> {
         self.update().await
     }
 
-    /// Makes the Pod of an ordinal be there. Returns true if others are to wait for it.
+    /// Ensures that the Pod of an ordinal exists. Returns true if later ordinals must wait for it.
     async fn keep(&self, ordinal: i64) -> Result<bool, Refused> {
         let Some(pod) = self.pods.get(&ordinal) else {
             self.create(ordinal).await?;
@@ -163,7 +163,7 @@ impl Members<'_> {
         Ok(!self.is_available(pod))
     }
 
-    /// Replaces Pods of old revisions, from the last one down to the partition.
+    /// Replaces Pods of old revisions, from the highest ordinal down to the partition.
     async fn update(&self) -> Result<(), Refused> {
         let ordinals = self.ordinals();
         let total = ordinals.end - ordinals.start;
@@ -278,7 +278,7 @@ impl Members<'_> {
         pod
     }
 
-    /// Creates the claims of a Pod that are missing.
+    /// Creates the missing claims of a Pod.
     async fn make_claims(&self, pod: &str) -> Result<(), Refused> {
         let set = self.set;
         for template in list(set, "/spec/volumeClaimTemplates") {
@@ -327,8 +327,8 @@ impl Members<'_> {
         Ok(())
     }
 
-    /// Deletes the claims of a Pod that is no longer wanted, if they are not to stay. A Pod that still uses
-    /// them holds them.
+    /// Deletes the claims of a removed Pod, unless the retention policy keeps them. Pods that still use them prevent
+    /// their deletion.
     async fn drop_claims(&self, ordinal: i64) -> Result<(), Refused> {
         let policy = "/spec/persistentVolumeClaimRetentionPolicy/whenScaled";
         if text(self.set, policy) != "Delete" {

@@ -1,5 +1,5 @@
-//! PersistentVolumeClaims and PersistentVolumes: claims are bound to volumes that fit, or to volumes that are
-//! provisioned for them. Nothing is stored in them.
+//! PersistentVolumeClaims and PersistentVolumes: claims are bound to matching or provisioned volumes. Nothing is
+//! stored in them.
 //!
 //! UPSTREAM: kubernetes pkg/controller/volume/persistentvolume/pv_controller.go
 
@@ -20,7 +20,7 @@ const AUTHOR: Author = Author::Controller {
     component: "persistentvolume-controller",
 };
 
-/// The provisioner of volumes, and of the class that is there from the start.
+/// The provisioner of volumes, and of the initial StorageClass.
 const PROVISIONER: &str = "lockgate.dev/simulated";
 const CLASS: &str = "standard";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
@@ -28,7 +28,7 @@ const BOUND: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// Makes a default class, unless there is one.
+/// Creates a default StorageClass, unless one exists.
 pub(crate) async fn provide_class(context: &Context) -> Result<(), Refused> {
     let classes = context.cache.all(Kind::StorageClass);
     let is_default = |class: &Arc<Object>| annotation(class, DEFAULT_CLASS) == Some("true");
@@ -107,7 +107,7 @@ async fn pending(context: &Context, claim: &Object) -> Looked {
     Ok(Next::Done)
 }
 
-/// A bound claim whose volume is gone is lost.
+/// Sets the phase `Lost` of a bound claim whose volume was deleted.
 async fn lose(context: &Context, claim: &Object) -> Looked {
     if annotation(claim, BOUND).is_none() {
         return pending(context, claim).await;
@@ -135,7 +135,7 @@ fn quantity(text: &str) -> Option<Quantity> {
     Quantity::parse(text).ok()
 }
 
-/// The smallest volume that fits a claim, or the one that was reserved for it.
+/// The smallest volume that matches a claim, or the one reserved for it.
 fn fitting(context: &Context, claim: &Object) -> Option<Arc<Object>> {
     let mut volumes = context.cache.all(Kind::PersistentVolume);
     volumes.retain(|volume| !is_deleting(volume) && fits(volume, claim));
@@ -193,7 +193,7 @@ fn claim_reference(claim: &Object) -> Value {
     })
 }
 
-/// Binds a claim and a volume: first the volume, so that no other claim takes it.
+/// Binds a claim and a volume: the volume first, so that no other claim is bound to it.
 async fn bind(context: &Context, claim: &Object, volume: &Object) -> Looked {
     let is_reserved = volume
         .pointer("/spec/claimRef")
@@ -237,7 +237,7 @@ async fn bind(context: &Context, claim: &Object, volume: &Object) -> Looked {
     Ok(Next::Done)
 }
 
-/// The status of a claim that becomes bound. Later its class of attributes is the resizer's business.
+/// The status of a newly bound claim. Later changes of its VolumeAttributesClass are the resizer's.
 fn bound_status(claim: &Value, volume: &Value) -> Value {
     let mut status = claim.get("status").cloned().unwrap_or_else(|| json!({}));
     status["phase"] = "Bound".into();
@@ -249,7 +249,7 @@ fn bound_status(claim: &Value, volume: &Value) -> Value {
     status
 }
 
-/// Makes a volume for a claim. It is reserved for the claim, which is bound to it afterwards.
+/// Provisions a volume for a claim. It is reserved for the claim, which is bound to it afterwards.
 async fn provision(context: &Context, claim: &Object, class: &Object) -> Looked {
     let name = format!("pvc-{}", claim.uid());
     let provisioner = text(class, "/provisioner");
@@ -294,7 +294,7 @@ async fn provision(context: &Context, claim: &Object, class: &Object) -> Looked 
     Ok(Next::Done)
 }
 
-/// Writes the phase of a volume, and deletes a provisioned volume whose claim is gone.
+/// Updates the phase of a volume, and deletes a provisioned volume whose claim was deleted.
 pub(crate) async fn look_at_volume(context: &Context, name: &str) -> Looked {
     let Some(volume) = context.cache.at(Kind::PersistentVolume, name) else {
         return Ok(Next::Done);

@@ -26,7 +26,7 @@ fn lane(kind: Kind) -> Option<Lane> {
     })
 }
 
-/// Queues what follows from a change of an object.
+/// Queues the objects affected by a change.
 pub(crate) fn wake(
     context: &Context,
     queue: &mut Queue,
@@ -47,7 +47,7 @@ pub(crate) fn wake(
     if let Some(lane) = lane(object.kind)
         && new.is_some()
     {
-        // What a controller writes about its own object is no news to it.
+        // A controller's own status update does not trigger it again.
         if is_only_status(old, new) {
             waker.queue.add_quietly(lane, object.path());
         } else {
@@ -79,7 +79,7 @@ pub(crate) fn wake(
     }
 }
 
-/// Returns true if nothing but the status of an object changed.
+/// Returns true if only the status of an object changed.
 fn is_only_status(old: Option<&Object>, new: Option<&Object>) -> bool {
     let (Some(old), Some(new)) = (old, new) else {
         return false;
@@ -104,7 +104,7 @@ struct Waker<'w> {
 }
 
 impl Waker<'_> {
-    /// Wakes the controller of an object.
+    /// Queues the controller of an object.
     fn controller(&mut self, object: &Object) {
         let Some(owner) = object.controller() else {
             return;
@@ -187,7 +187,7 @@ impl Waker<'_> {
         }
     }
 
-    /// A Deployment that recreates waits for the last Pod of its old sets.
+    /// A Deployment with strategy `Recreate` waits for the last Pod of its old ReplicaSets.
     fn owner_of_owner(&mut self, pod: &Object) {
         let Some(owner) = pod.controller() else {
             return;
@@ -242,7 +242,7 @@ impl Waker<'_> {
         }
     }
 
-    /// A claim that is bound lets Pods go on.
+    /// A bound claim unblocks Pods.
     fn claim(&mut self, claim: &Object) {
         let volume = text(claim, "/spec/volumeName");
         if !volume.is_empty() {
@@ -259,7 +259,7 @@ impl Waker<'_> {
         }
     }
 
-    /// A new volume or class may satisfy a waiting claim; a volume whose claim is gone is released.
+    /// A new volume or class may match a waiting claim; a volume whose claim was deleted is released.
     fn volume(&mut self, object: &Object) {
         for claim in self.context.cache.all(Kind::PersistentVolumeClaim) {
             let is_bound = text(&claim, "/status/phase") == "Bound";
@@ -270,7 +270,7 @@ impl Waker<'_> {
     }
 }
 
-/// Returns true if a Pod is as good an endpoint as before.
+/// Returns true if a Pod is an equal endpoint in both versions.
 fn is_same_endpoint(old: Option<&Object>, new: Option<&Object>) -> bool {
     let (Some(old), Some(new)) = (old, new) else {
         return false;

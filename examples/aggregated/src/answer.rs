@@ -1,4 +1,4 @@
-//! Answers: objects, failures, and watches that go on.
+//! Responses: objects, errors, and watch streams.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use lockgate_api::meta::status::Status;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
     Whole(Option<Bytes>),

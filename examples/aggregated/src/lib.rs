@@ -1,14 +1,14 @@
-//! An API server behind the main one: it keeps notes.
+//! An aggregated API server: it stores notes.
 //!
 //! ```text
-//!   kubectl ──► main API server ──► TLS ──► who asks, and may they ──► webhooks ──► store
-//!                     ▲                            │                      │
-//!                     └────── TokenReview, SubjectAccessReview,  webhook configurations
+//!   kubectl ──► main API server ──► TLS ──► authentication, authorization ──► webhooks ──► store
+//!                     ▲                                 │                            │
+//!                     └────── TokenReview, SubjectAccessReview ──┴── webhook configurations ──┘
 //! ```
 //!
-//! The main server has authenticated and authorized a request before it sends it on, and says by headers
-//! whose it is; its client certificate makes them good. Whoever comes directly is authenticated and
-//! authorized by asking the main server.
+//! The main server authenticates and authorizes a request before it proxies it, and passes the user in headers; its
+//! client certificate authenticates the headers. Direct clients are authenticated and authorized through the API of the
+//! main server.
 
 mod answer;
 mod notes;
@@ -30,7 +30,7 @@ use secure::Secure;
 /// The refresh interval of the main server's authentication configuration.
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// A server that runs until it is dropped.
+/// A running server, which stops on drop.
 #[derive(Debug)]
 pub struct Running {
     address: SocketAddr,
@@ -43,7 +43,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// The address is taken, the certificate is none, or the main server cannot be asked.
+    /// Fails if the address is in use, the certificate is invalid, or the main server is unreachable.
     pub async fn start(
         address: SocketAddr,
         pair: (&[u8], &[u8]),
@@ -86,7 +86,7 @@ impl Running {
         })
     }
 
-    /// The address it listens on.
+    /// The listen address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -1,4 +1,4 @@
-//! Serves notes behind a main API server.
+//! Serves notes as an aggregated API server.
 
 use std::env;
 use std::net::SocketAddr;

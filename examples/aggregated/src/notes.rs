@@ -1,4 +1,4 @@
-//! Notes: who may, what webhooks say, and where they are kept.
+//! Notes: authorization, admission, and storage.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,13 +26,13 @@ use crate::secure::Peer;
 const GROUP: &str = "notes.example.com";
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// No write takes longer, webhooks included.
+/// The timeout of a write, webhooks included.
 const REQUEST_TIME: Duration = Duration::from_secs(34);
 
-/// Events that wait for a slow client.
+/// The number of events buffered for a slow client.
 const BACKLOG: usize = 100;
 
-/// The notes.
+/// The store of notes.
 pub(crate) struct Notes {
     engine: Engine,
     delegated: Arc<Delegated>,
@@ -44,7 +44,7 @@ enum Path<'p> {
     Discovery,
     Group,
     Health,
-    /// All notes, those of a namespace, or one.
+    /// All notes, the notes of a namespace, or one note.
     Notes {
         namespace: &'p str,
         name: &'p str,
@@ -223,7 +223,7 @@ impl Notes {
         let mut watch = watch.map_err(|error| gone(&error))?;
         let (sender, events) = mpsc::channel(BACKLOG);
         tokio::spawn(async move {
-            // It ends when its client is gone, or when the history it would need is.
+            // It ends when the client disconnects, or its history is compacted.
             while let Some(Ok(event)) = tokio::select! {
                 event = watch.next() => Some(event),
                 () = sender.closed() => None,
@@ -249,7 +249,7 @@ impl Notes {
         Ok(answer::with(StatusCode::OK, Body::Events(events)))
     }
 
-    /// A write on its way: facts, first step, our own fields and checks, second step, store.
+    /// A write in steps: facts, mutating admission, own fields and validation, validating admission, storage.
     async fn write(&self, write: Write<'_>, user: UserInfo) -> Result<Response<Body>, Status> {
         let mut facts = request::Request::new(
             write.operation,
@@ -314,7 +314,7 @@ impl Notes {
         }
         let key = key(write.namespace, &request.name);
         let bytes = Bytes::from(note.to_string());
-        // Others may have written meanwhile, and whoever read first does not win.
+        // The object may have changed since it was read, which is a conflict.
         let written = match (write.operation, stored) {
             (Operation::Create, _) | (_, None) => self.store.create(&key, bytes, None).await,
             (Operation::Delete, Some(stored)) => {
@@ -341,7 +341,7 @@ impl Notes {
     }
 }
 
-/// Fills in what is the server's to say and checks what webhooks made of the object.
+/// Sets the server's fields and validates the object after mutation.
 fn complete(
     admission: &mut Admission,
     write: &Write<'_>,

@@ -1,4 +1,4 @@
-//! TLS that asks for client certificates and leaves it to others what they are good for.
+//! TLS that requests client certificates and leaves their verification to each request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, ServerConfig, Sign
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// The certificates that a client showed.
+/// The certificates of a client.
 #[derive(Debug)]
 pub(crate) struct Peer(pub(crate) Vec<CertificateDer<'static>>);
 
@@ -51,8 +51,8 @@ impl Handshake<Peer> for Secure {
     }
 }
 
-/// Takes every certificate whose key the client has. Which authority issued it decides what it is good for,
-/// and that is looked at with each request: the authorities may change.
+/// Accepts every certificate whose private key the client has. The issuing CA is verified with each request, since the
+/// CAs may change.
 #[derive(Debug)]
 struct Shown(Arc<CryptoProvider>);
 

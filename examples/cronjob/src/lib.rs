@@ -1,5 +1,5 @@
-//! The webhooks of kubebuilder's tutorial: CronJobs get defaults, are validated, and are served in two
-//! versions between which they are converted.
+//! The webhooks of kubebuilder's tutorial: defaulting and validation of CronJobs, and conversion between their two
+//! versions.
 
 pub mod schedule;
 pub mod v1;
@@ -10,14 +10,14 @@ use lockgate_webhook::{
     Context, Conversion, FieldErrors, Mutator, Object, Validator, Verdict, Webhooks, webhook,
 };
 
-/// Jobs get the name of the CronJob and a suffix of 11 characters.
+/// Jobs are named after the CronJob with a suffix of 11 characters.
 const LONGEST_NAME: usize = 63 - 11;
 
-/// The CustomResourceDefinition, without its conversion.
+/// The CustomResourceDefinition, without its conversion settings.
 pub const DEFINITION: &str = include_str!("../crd.yaml");
 
-/// Defaults and validates CronJobs. Requests in v2 are converted to v1 before they come here
-/// (`matchPolicy` is `Equivalent`), so that both are written once.
+/// Defaults and validates CronJobs. Requests in v2 are converted to v1 before the call (`matchPolicy` is `Equivalent`),
+/// so that the logic is written once.
 #[derive(Debug, Clone, Copy)]
 pub struct CronJobs;
 
@@ -38,7 +38,7 @@ impl Mutator<v1::CronJob> for CronJobs {
         rest.suspend.get_or_insert(false);
         rest.successful_jobs_history_limit.get_or_insert(3);
         rest.failed_jobs_history_limit.get_or_insert(1);
-        // One space between fields: v2 has no place for more.
+        // One space between fields: v2 cannot represent more.
         let fields: Vec<&str> = job.spec.schedule.split_whitespace().collect();
         job.spec.schedule = fields.join(" ");
         Ok(())

@@ -1,4 +1,4 @@
-//! Serves the webhooks, or prints what to register.
+//! Serves the webhooks, or prints their manifests.
 
 use std::env;
 use std::error::Error;
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             .inject_ca_from("tutorial/serving-cert");
         let manifests = webhooks.manifests(&options);
         print!("{}", manifests.to_yaml());
-        // Patches for `config/crd`, as kustomize takes them.
+        // Patches for `config/crd`, in kustomize's format.
         print!("{}", manifests.definition_patches_yaml());
         return Ok(());
     }

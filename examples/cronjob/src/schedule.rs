@@ -1,6 +1,6 @@
 //! The five fields of a cron schedule.
 
-/// The fields in their order: name, smallest and largest value, and names of values.
+/// The fields in order: name, minimum and maximum value, and names of values.
 const FIELDS: [(&str, u32, u32, &[&str]); 5] = [
     ("minute", 0, 59, &[]),
     ("hour", 0, 23, &[]),
@@ -15,16 +15,16 @@ const MONTHS: [&str; 12] = [
 
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// A schedule that cron would not run.
+/// A schedule that cron rejects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScheduleError {
-    /// It has another number of fields.
+    /// It has the wrong number of fields.
     Fields(usize),
-    /// A field is wrong.
+    /// A field is invalid.
     Field {
-        /// Its name.
+        /// The name of the field.
         name: &'static str,
-        /// Its text.
+        /// The value of the field.
         text: String,
     },
 }
@@ -47,25 +47,25 @@ impl std::fmt::Display for ScheduleError {
 ///
 /// # Errors
 ///
-/// There are not five.
+/// Fails unless there are five.
 pub fn split(schedule: &str) -> Result<[String; 5], ScheduleError> {
     let fields: Vec<String> = schedule.split_whitespace().map(str::to_owned).collect();
     let count = fields.len();
     fields.try_into().map_err(|_| ScheduleError::Fields(count))
 }
 
-/// Checks that cron would run a schedule.
+/// Checks that cron accepts a schedule.
 ///
 /// # Errors
 ///
-/// It would not.
+/// Fails if it does not.
 pub fn check(schedule: &str) -> Result<(), ScheduleError> {
     for (field, (name, smallest, largest, names)) in split(schedule)?.into_iter().zip(FIELDS) {
         let value = |text: &str| {
             let named = names
                 .iter()
                 .position(|name| name.eq_ignore_ascii_case(text));
-            // Months begin with 1, days with 0.
+            // Months start at 1, days at 0.
             let named = named
                 .and_then(|at| u32::try_from(at).ok())
                 .map(|at| at + smallest);

@@ -1,4 +1,4 @@
-//! Version 1, the hub: the schedule is one text.
+//! Version 1, the hub: the schedule is one string.
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::JobTemplateSpec;
@@ -21,15 +21,15 @@ pub struct CronJob {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CronJobSpec {
-    /// Five fields of cron.
+    /// A cron schedule with five fields.
     #[serde(default)]
     pub schedule: String,
-    /// Everything else.
+    /// All other fields.
     #[serde(flatten)]
     pub rest: Rest,
 }
 
-/// The fields that both versions have.
+/// The fields common to both versions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rest {
@@ -39,10 +39,10 @@ pub struct Rest {
     /// `Allow`, `Forbid` or `Replace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency_policy: Option<String>,
-    /// Starts no more jobs.
+    /// Suspends the creation of jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-    /// The job.
+    /// The template of the jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_template: Option<JobTemplateSpec>,
     /// The number of completed jobs to keep.
@@ -59,7 +59,7 @@ impl Hub for CronJob {
     const API_VERSION: &str = "batch.tutorial.kubebuilder.io/v1";
 }
 
-// From these the attribute `#[webhook]` knows group, version, resource and scope where it does not name them.
+// The attribute `#[webhook]` takes group, version, resource and scope from these, unless they are given.
 impl k8s_openapi::Resource for CronJob {
     const API_VERSION: &'static str = <Self as Hub>::API_VERSION;
     const GROUP: &'static str = "batch.tutorial.kubebuilder.io";

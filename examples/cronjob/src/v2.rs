@@ -24,13 +24,13 @@ pub struct CronJobSpec {
     /// The schedule.
     #[serde(default)]
     pub schedule: Schedule,
-    /// Everything else.
+    /// All other fields.
     #[serde(flatten)]
     pub rest: v1::Rest,
 }
 
-/// A schedule in parts. The schema defaults each to `*`, so that nothing is lost on the way through v1,
-/// which cannot tell a part that is absent from one that is `*`.
+/// A schedule with separate fields. The schema defaults each to `*`, so that conversion through v1 is lossless: v1
+/// cannot distinguish an absent field from `*`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Schedule {

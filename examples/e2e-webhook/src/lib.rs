@@ -1,6 +1,6 @@
 //! The webhook of the upstream end-to-end tests, endpoint by endpoint.
 //!
-//! Texts, patches and even unusual responses are those that upstream's e2e tests expect.
+//! Messages, patches and even unusual responses are those that upstream's e2e tests expect.
 //!
 //! UPSTREAM: kubernetes test/images/agnhost/webhook
 
@@ -19,7 +19,7 @@ type Answer = Result<Response, Refusal>;
 /// A handler.
 type Endpoint = fn(&Context) -> Answer;
 
-/// The label and the member by which tests say what they want.
+/// The label and data key by which tests select a behaviour.
 const KEY: &str = "webhook-e2e-test";
 
 /// All endpoints. Without an image no sidecar is injected.
@@ -50,7 +50,7 @@ pub fn webhooks(sidecar_image: Option<String>) -> Webhooks {
         })
 }
 
-/// Every endpoint may change objects, and reads both versions.
+/// Every endpoint may mutate objects, and supports both review versions.
 fn registration(path: &str) -> Registration {
     let name = path.trim_start_matches('/').replace('/', "-");
     Registration::mutating(format!("{name}.e2e.lockgate.io"))
@@ -74,7 +74,7 @@ fn later() -> impl Handler {
     })
 }
 
-/// Refuses pods by label and by the name of a container, and never answers about some.
+/// Denies Pods by label and by container name, and never responds for some.
 fn pods() -> impl Handler {
     from_fn(async |ctx: &Context| {
         let pod = match pod_of(ctx) {
@@ -102,12 +102,12 @@ fn pods() -> impl Handler {
     })
 }
 
-/// A refusal without code and reason: the API server makes up its own.
+/// A denial without code and reason: the API server sets its defaults.
 fn deny(message: &str) -> Answer {
     Ok(Response::deny(Denial::new(400, "", message)))
 }
 
-/// A refusal that has its text where the reason belongs.
+/// A denial with the message in the reason.
 fn deny_by_reason(reason: &str) -> Answer {
     Ok(Response::deny(Denial::new(400, reason, "")))
 }
@@ -158,7 +158,7 @@ fn add_label(ctx: &Context) -> Answer {
     Ok(Response::patch(patch))
 }
 
-/// Refuses `kubectl attach to-be-attached-pod -i -c=container1`.
+/// Denies `kubectl attach to-be-attached-pod -i -c=container1`.
 fn attach(ctx: &Context) -> Answer {
     if ctx.name() != "to-be-attached-pod" {
         return Ok(Response::allow());
@@ -222,7 +222,7 @@ fn custom_resources(ctx: &Context) -> Answer {
     )
 }
 
-/// Refuses by what the data say about the test.
+/// Denies by the value of the test's data key.
 fn by_data(ctx: &Context, on_write: &str, on_delete: &str) -> Answer {
     let object = object_of(ctx)?;
     let wish = object["data"][KEY].as_str().unwrap_or_default();
@@ -240,7 +240,7 @@ fn mutate_config_maps(ctx: &Context) -> Answer {
     mutate_data(ctx)
 }
 
-/// Two stages, of which each asks for the next.
+/// Two stages, each of which enables the next.
 fn mutate_data(ctx: &Context) -> Answer {
     let object = object_of(ctx)?;
     let is_set = |key: &str| object["data"][key] == "yes";

@@ -1,4 +1,4 @@
-//! The rules of assignments that need nothing but the assignment.
+//! The static rules of assignments, which need no lookup.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use crate::findings::{Findings, problem};
 use crate::labels::BUILDARCHS;
 use crate::uuid::Uuid;
 
-/// The default name of a machine's profile.
+/// The error for an assignment without a profile.
 pub(super) const NO_PROFILE: &str = "assignment must specify an existing profileName";
 
-/// Checks a specification.
+/// Checks a spec.
 #[must_use]
 pub fn check(spec: &AssignmentSpec) -> Findings {
     let mut findings = Findings::default();

@@ -204,7 +204,7 @@ async fn a_machine_has_one_assignment_in_the_whole_cluster() {
     Ask::create("Assignment", &object).at(VALIDATE, lookup()).await.denied(422,
         "spec.subjectSelectors.uuidList[1]: Duplicate value: \"47c6da67-7477-4970-aa03-84e48ff4f6ad\": assignment cannot reference a subject selector referenced by another assignment: default/old");
 
-    // Of the same name, in another namespace.
+    // The same name in another namespace.
     let twin = in_namespace(
         stored(&assignment("new", &selecting(&[], &[A]))).await,
         "other",
@@ -212,13 +212,13 @@ async fn a_machine_has_one_assignment_in_the_whole_cluster() {
     Ask::create("Assignment", &object).at(VALIDATE, with_profile().assignment(twin.clone())).await.denied(422,
         "spec.subjectSelectors.uuidList[1]: Duplicate value: \"47c6da67-7477-4970-aa03-84e48ff4f6ad\": assignment cannot reference a subject selector referenced by another assignment: other/new");
 
-    // Itself comes first in the list, another one second.
+    // The object itself comes first in the list, another one second.
     let own = stored(&object).await;
     let lookup = with_profile().assignment(own.clone()).assignment(twin);
     Ask::update("Assignment", &own, &own).at(VALIDATE, lookup).await.denied(422,
         "spec.subjectSelectors.uuidList[1]: Duplicate value: \"47c6da67-7477-4970-aa03-84e48ff4f6ad\": assignment cannot reference a subject selector referenced by another assignment: other/new");
 
-    // Itself only.
+    // Only the object itself.
     Ask::update("Assignment", &own, &own)
         .at(VALIDATE, with_profile().assignment(own.clone()))
         .await
@@ -282,15 +282,15 @@ async fn an_architecture_has_one_default() {
         .allowed();
     ask(&default_for(&["i386", "arm64"])).at(VALIDATE, lookup()).await.denied(422,
         "spec.subjectSelectors.buildarch[1]: Duplicate value: \"arm64\": there is a default assignment for this buildarch already: default/arm");
-    // Any architecture includes this one, whether or not the object has labels yet.
+    // An assignment for any architecture includes this one, whether or not the object has labels yet.
     ask(&default_for(&[])).at(VALIDATE, lookup()).await.denied(422,
         "spec.subjectSelectors.buildarch: Duplicate value: \"arm64\": there is a default assignment for this buildarch already: default/arm");
-    // One that is no default is in nobody's way.
+    // An assignment that is not a default conflicts with none.
     ask(&selecting(&["arm64"], &[A]))
         .at(VALIDATE, lookup())
         .await
         .allowed();
-    // Nor is it in its own.
+    // Nor with itself.
     Ask::update("Assignment", &arm, &arm)
         .at(VALIDATE, lookup())
         .await
@@ -333,14 +333,14 @@ async fn what_goes_away_may_lose_its_finalizers() {
         .at(MUTATE, Fake::new())
         .await
         .allowed();
-    // Even when its specification was never right.
+    // Even when its spec was never valid.
     old["spec"]["subjectSelectors"]["uuidList"] = json!(["never-was-one"]);
     new["spec"] = old["spec"].clone();
     Ask::update("Assignment", &old, &new)
         .at(MUTATE, Fake::new())
         .await
         .allowed();
-    // But not while its specification changes, nor before it goes.
+    // But not if its spec changes, nor before it is being deleted.
     new["spec"]["profileName"] = json!("other");
     new["spec"]["subjectSelectors"]["uuidList"] = json!([A]);
     Ask::update("Assignment", &old, &new).at(VALIDATE, Fake::new()).await.denied(422,

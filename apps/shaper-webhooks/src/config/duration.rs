@@ -1,16 +1,16 @@
-//! Durations as people write them: `500ms`, `10s`, `1m30s`.
+//! Durations in Go's notation: `500ms`, `10s`, `1m30s`.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A duration that is written as a text.
+/// A duration with string notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(Duration);
 
 impl Span {
-    /// So many seconds.
+    /// Creates a duration of seconds.
     #[must_use]
     pub fn from_seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
@@ -22,7 +22,7 @@ impl Span {
         self.0
     }
 
-    /// Returns `true` if it is none at all.
+    /// Returns `true` for a duration of zero.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.0.is_zero()

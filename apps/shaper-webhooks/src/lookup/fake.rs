@@ -1,4 +1,4 @@
-//! Lookups in objects that a test wrote down.
+//! Lookups in a fixed set of objects, for tests.
 
 use lockgate_webhook::BoxFuture;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::{Lookup, LookupError, Which};
 use crate::api::{Assignment, Metadata, Profile};
 use crate::labels::{self, BUILDARCHS};
 
-/// A cluster as a test tells it.
+/// The objects of a test.
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
     assignments: Vec<Assignment>,
@@ -16,12 +16,12 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Nothing in it.
+    /// A cluster without objects.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Answers nothing.
+    /// A cluster whose lookups fail.
     pub(crate) fn broken() -> Self {
         Self {
             broken: true,

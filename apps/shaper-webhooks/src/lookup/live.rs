@@ -17,18 +17,18 @@ const PAGE: u32 = 500;
 /// The scope of a lookup by label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Everywhere, as the data plane does.
+    /// The whole cluster, as the data plane does.
     Cluster,
-    /// In one namespace for each kind.
+    /// One namespace for each kind.
     Namespaces {
-        /// Of assignments.
+        /// The namespace of assignments.
         assignments: String,
-        /// Of profiles.
+        /// The namespace of profiles.
         profiles: String,
     },
 }
 
-/// Asks an API server.
+/// Lookups in an API server.
 #[derive(Clone)]
 pub struct Live {
     client: Client,
@@ -58,22 +58,22 @@ struct Position {
 }
 
 impl Live {
-    /// Asks the server of the cluster this runs in.
+    /// Connects to the API server of the surrounding cluster.
     ///
     /// # Errors
     ///
-    /// This does not run in a cluster.
+    /// Fails outside of a cluster.
     pub fn in_cluster(scope: Scope) -> Result<Self, LookupError> {
         let config = Config::incluster()
             .map_err(|error| LookupError::new("read the service account", error))?;
         Self::new(config, scope)
     }
 
-    /// Asks the server that a kubeconfig names.
+    /// Connects to the API server of a kubeconfig.
     ///
     /// # Errors
     ///
-    /// There is no such file, or it is no kubeconfig.
+    /// Fails if the file is missing or not a kubeconfig.
     pub async fn from_kubeconfig(path: &str, scope: Scope) -> Result<Self, LookupError> {
         let action = format!("read the kubeconfig `{path}`");
         let read = config::Kubeconfig::read_from(path)
@@ -85,18 +85,18 @@ impl Live {
     }
 
     fn new(mut config: Config, scope: Scope) -> Result<Self, LookupError> {
-        // The environment may name one for the outside world, and the API server is not out there.
+        // The environment may set a proxy for external addresses, which cannot reach the API server.
         config.proxy_url = None;
         let client = Client::try_from(config)
             .map_err(|error| LookupError::new("set up a client of the API", error))?;
         Ok(Self { client, scope })
     }
 
-    /// Returns `true` if both kinds can be read, which is what the webhooks need.
+    /// Checks that both kinds can be listed, as the webhooks require.
     ///
     /// # Errors
     ///
-    /// The API does not answer, or does not let us.
+    /// Fails if the API server is unreachable or denies the requests.
     pub async fn check(&self) -> Result<(), LookupError> {
         for plural in ["assignments", "profiles"] {
             let path = collection(plural, self.namespace_of(plural));
@@ -114,7 +114,7 @@ impl Live {
         }
     }
 
-    /// One answer. While a kind is not defined, there are no objects of it.
+    /// Requests one page. A kind without a CustomResourceDefinition has no objects.
     async fn page<K: DeserializeOwned>(
         &self,
         path: &str,
@@ -152,7 +152,7 @@ impl Live {
     }
 }
 
-/// The path of a collection, of one namespace or of all.
+/// The path of a collection, in one namespace or all.
 fn collection(plural: &str, namespace: Option<&str>) -> String {
     match namespace {
         None => format!("/apis/{GROUP}/{VERSION}/{plural}"),
@@ -167,7 +167,7 @@ impl Lookup for Live {
         name: &'f str,
     ) -> BoxFuture<'f, Result<bool, LookupError>> {
         Box::pin(async move {
-            // What cannot be a name names nothing, and must not become a path.
+            // An invalid name cannot exist, and must not become part of a path.
             if !is_subdomain(name) || !is_subdomain(namespace) {
                 return Ok(false);
             }

@@ -1,4 +1,4 @@
-//! The rules of profiles. They need nothing but the profile.
+//! The static rules of profiles, which need no lookup.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use crate::api::{
 use crate::findings::Findings;
 use crate::{jsonpath, template};
 
-/// Names of objects that the data plane reads, in bytes.
+/// The maximum length of names of objects that the data plane reads, in bytes.
 const MAX_NAME: usize = 63;
 
-/// Checks a specification.
+/// Checks a spec.
 #[must_use]
 pub fn check(spec: &ProfileSpec) -> Findings {
     let mut findings = Findings::default();
@@ -46,7 +46,7 @@ pub fn check(spec: &ProfileSpec) -> Findings {
     findings
 }
 
-/// The name becomes the value of a label and the key of a map.
+/// Checks a name, which becomes a label value and a map key.
 fn check_name<'s>(
     name: &'s str,
     path: &Path<'_>,

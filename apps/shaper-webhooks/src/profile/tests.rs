@@ -35,7 +35,7 @@ fn labelled(mut object: Value, labels: &[(&str, &str)]) -> Value {
     object
 }
 
-/// The labels of UUIDs: the name of the content, and its UUID.
+/// The UUID labels: the names of contents, and their UUIDs.
 fn contents(object: &Value) -> BTreeMap<String, String> {
     let labels = object["metadata"]["labels"]
         .as_object()
@@ -83,7 +83,7 @@ async fn exposed_contents_get_random_uuids_that_stay() {
         .await
         .allowed();
     assert_eq!(said.patch(), json!([]), "nothing to change");
-    // Whoever leaves the labels out, as `kubectl replace` does, gets them back.
+    // An update that omits the labels, as `kubectl replace` does, keeps them.
     let mut bare = changed.clone();
     bare["metadata"].as_object_mut().unwrap().remove("labels");
     let back = mutated(Ask::update("Profile", &first, &bare), Fake::new()).await;
@@ -147,7 +147,7 @@ async fn hiding_or_renaming_drops_the_uuid() {
     assert!(![A, B].contains(&now["c"].as_str()));
     assert_eq!(changed["metadata"]["labels"]["team"], "x");
 
-    // Exposed once more, it does not come back under the UUID that was taken from it.
+    // Content that is exposed again does not get its previous UUID.
     let mut hidden = labelled(profile("p", &[("a", false)]), &[]);
     hidden["status"] = json!({"exposedAdditionalContent": {"a": A}});
     let again = mutated(
@@ -165,7 +165,7 @@ async fn the_status_restores_what_labels_lost() {
     let new = profile("p", &[("a", true), ("b", true)]);
     let restored = contents(&mutated(Ask::update("Profile", &old, &new), Fake::new()).await);
     assert_eq!(restored["a"], A);
-    // A label says more than the status.
+    // Labels take precedence over the status.
     let old = labelled(old, &[(&key(B), "a")]);
     let restored = contents(&mutated(Ask::update("Profile", &old, &new), Fake::new()).await);
     assert_eq!(restored["a"], B);
@@ -209,7 +209,7 @@ async fn nobody_takes_the_uuid_of_another_profile() {
         .await
         .denied(422, &stolen);
 
-    // One in another namespace of the same name is another one.
+    // An object of the same name in another namespace is another object.
     let mut twin = thief.clone();
     twin["metadata"]["name"] = json!("victim");
     twin["metadata"]["namespace"] = json!("other");
@@ -218,7 +218,7 @@ async fn nobody_takes_the_uuid_of_another_profile() {
         .await
         .denied(422, &stolen);
 
-    // While it goes away it cannot either.
+    // Nor while it is being deleted.
     let mut going = before.clone();
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let mut after = thief.clone();
@@ -239,7 +239,7 @@ async fn a_restored_profile_keeps_its_uuids() {
         BTreeMap::from([(String::from("a"), A.to_owned())])
     );
 
-    // The controller puts back what it remembers, at any time.
+    // The controller restores recorded UUIDs at any time.
     let old = profile("p", &[("a", true)]);
     let put_back = labelled(old.clone(), &[(&key(A), "a")]);
     let ask = Ask::update("Profile", &old, &put_back).user(CONTROLLER);

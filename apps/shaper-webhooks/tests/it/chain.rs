@@ -1,4 +1,4 @@
-//! The whole chain: kubectl, an API server, the program behind its Service, installed by Helm.
+//! End to end: kubectl, an API server, and the program behind its Service, installed by Helm.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::support::{documents, get, root, run};
 
 const A: &str = "47c6da67-7477-4970-aa03-84e48ff4f6ad";
 
-/// A fixture, and what it says to expect: nothing, or a part of the refusal.
+/// A fixture, and its expected result: success, or a part of the error.
 fn fixture(name: &str) -> (Value, Option<String>) {
     let path = root()
         .join("apps/shaper-webhooks/e2e/fixtures")
@@ -80,7 +80,7 @@ impl Cluster {
     }
 }
 
-/// The tests of the original, one after another.
+/// The test suite of the original, in sequence.
 async fn original_suite(cluster: &Cluster) {
     cluster.fixture("test-profile").await;
     for name in [
@@ -162,7 +162,7 @@ async fn machines_and_defaults(cluster: &Cluster) {
     profile["metadata"]["namespace"] = json!("other");
     cluster.accepts(&profile).await;
 
-    // The same name in another namespace does not hide that a machine is taken.
+    // An object of the same name in another namespace does not hide a machine's conflict.
     let spec = json!({"profileName": "test-profile", "subjectSelectors": {"buildarch": ["arm64"], "uuidList": [A]}, "isDefault": false});
     cluster
         .refuses(
@@ -171,7 +171,7 @@ async fn machines_and_defaults(cluster: &Cluster) {
         )
         .await;
 
-    // Defaults: one for each architecture. What is not written has a default.
+    // Defaults: one per architecture. Omitted fields have default values.
     let default_for = |archs: &[&str]| json!({"profileName": "test-profile", "subjectSelectors": {"buildarch": archs}, "isDefault": true});
     cluster
         .accepts(&assignment(
@@ -202,7 +202,7 @@ async fn machines_and_defaults(cluster: &Cluster) {
             &default_for(&["i386", "x86_64"]),
         ))
         .await;
-    // Once it is no default any more, it is no longer labelled as one, and makes room.
+    // An assignment that is no longer a default loses the label, and another can be created.
     let patch =
         json!({"metadata": {"labels": {"team": "a"}}, "spec": {"isDefault": false}}).to_string();
     let (passed, text) = cluster
@@ -242,7 +242,7 @@ async fn machines_and_defaults(cluster: &Cluster) {
         ))
         .await;
 
-    // A name made by the server, a dry run, and what the README of the original shows.
+    // A generated name, a dry run, and the README examples of the original.
     let spec =
         json!({"profileName": "test-profile", "subjectSelectors": {"buildarch": ["x86_64"]}});
     let mut object = assignment("default", "", &spec);
@@ -276,7 +276,7 @@ async fn machines_and_defaults(cluster: &Cluster) {
 }
 
 async fn contents(cluster: &Cluster) {
-    // Labels of another profile's content are not to be had.
+    // UUID labels of another profile's content are rejected.
     let victim = uuid_labels(&cluster.stored("profile", "default", "valid-profile").await);
     let stolen = victim.keys().next().unwrap();
     let thief = json!({
@@ -310,7 +310,7 @@ async fn contents(cluster: &Cluster) {
         "what is taken away comes back"
     );
 
-    // Hidden, the content has no label any more.
+    // Content that is no longer exposed loses its label.
     let patch =
         json!([{"op": "replace", "path": "/spec/additionalContent/0/exposed", "value": false}])
             .to_string();
@@ -323,7 +323,7 @@ async fn contents(cluster: &Cluster) {
         BTreeMap::new()
     );
 
-    // The status is nobody's business here.
+    // The status is not checked.
     let patch = json!({"status": {"exposedAdditionalContent": {"mine": "nonsense"}}}).to_string();
     let (passed, text) = cluster
         .kubectl(&[
@@ -344,7 +344,7 @@ async fn contents(cluster: &Cluster) {
 }
 
 async fn endings(cluster: &Cluster) {
-    // An assignment that goes away loses its finalizer, even after its profile is gone.
+    // A terminating assignment loses its finalizer, even after its profile is deleted.
     let (mut profile, _) = fixture("test-profile");
     profile["metadata"]["name"] = json!("short-lived");
     cluster.accepts(&profile).await;
@@ -376,7 +376,7 @@ async fn endings(cluster: &Cluster) {
     assert!(!passed, "it is gone");
 }
 
-/// The script that people run on a cluster of theirs says the same.
+/// The script for real clusters has the same results.
 async fn script(cluster: &Cluster) {
     let mut command = Command::new(root().join("apps/shaper-webhooks/e2e/run.sh"));
     command
@@ -400,7 +400,7 @@ async fn installed_by_helm_it_does_what_the_original_promised() {
     contents(&cluster).await;
     endings(&cluster).await;
 
-    // What was injected stays over an upgrade that knows nothing of it.
+    // Injected values survive an upgrade that does not set them.
     cluster
         .upgrade(&["--set", "webhooks.validating.timeoutSeconds=7"])
         .await;
@@ -423,7 +423,7 @@ async fn installed_by_helm_it_does_what_the_original_promised() {
     program.logs(|line| line.to_string().contains("validate-profile"));
     assert_eq!(program.terminate(), Some(0));
 
-    // Without it nothing gets in.
+    // Without the webhook server every write is rejected.
     let (mut profile, _) = fixture("valid-profile");
     profile["metadata"]["name"] = json!("later");
     cluster
@@ -432,7 +432,7 @@ async fn installed_by_helm_it_does_what_the_original_promised() {
             "failed calling webhook \"mutate-profile.shaper.amahdha.com\"",
         )
         .await;
-    // Once they are uninstalled, nobody asks them any more, and the objects are still there.
+    // After the uninstallation the webhooks are no longer called, and the objects still exist.
     cluster
         .helm(&["uninstall", "shaper-webhooks", "--namespace", SYSTEM])
         .await;

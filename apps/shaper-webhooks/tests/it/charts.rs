@@ -14,7 +14,7 @@ use crate::support::{documents, find, helm, render, root, run};
 
 const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
 
-/// Everything that can be switched on.
+/// Values that enable everything.
 const EVERYTHING: &[&str] = &[
     "--set",
     "networkPolicy.enabled=true",
@@ -153,7 +153,7 @@ fn renders_as_before() {
     insta::assert_snapshot!("own-issuer", render("shaper-webhooks", &issuer).unwrap());
 }
 
-/// Every value of a chart, by its path; lists and empty objects are values.
+/// Every value of a chart, by path; lists and empty objects are values.
 fn paths(value: &Value, at: &str, found: &mut Vec<String>) {
     match value.as_object() {
         Some(object) if !object.is_empty() => {
@@ -179,7 +179,7 @@ fn every_value_has_a_schema_and_a_line_in_the_readme() {
             let mut described = &schema;
             for key in path.split('.') {
                 let properties = &described["properties"];
-                // Objects of the API are passed on as they are, and are the API server's to judge.
+                // API objects are passed through, and validated by the API server.
                 if properties.is_null() {
                     break;
                 }
@@ -206,7 +206,7 @@ fn a_digest_wins_over_a_tag() {
     let image = &deployment.unwrap()["spec"]["template"]["spec"]["containers"][0]["image"];
     let want = format!("shaper-webhooks@{digest}");
     assert_eq!(image.as_str(), Some(want.as_str()));
-    // And nobody but those who are let in reaches it, unless somebody says so.
+    // A NetworkPolicy restricts access, unless it is disabled.
     assert!(documents.iter().any(|one| one["kind"] == "NetworkPolicy"));
 }
 

@@ -1,5 +1,4 @@
-//! A cluster in this process: an API server, something that acts as cert-manager does, and the program
-//! behind its Service.
+//! A cluster in this process: an API server, a simulation of cert-manager, and the program behind its Service.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,12 +20,12 @@ use crate::support::{Program, documents, helm, root, run};
 /// The namespace of the release.
 pub(crate) const SYSTEM: &str = "shaper-system";
 
-/// An API server. What is sent to the Service of the webhooks comes to the program, once it runs.
+/// An API server. Requests to the webhooks' Service are forwarded to the program once it runs.
 pub(crate) struct Cluster {
     server: TestServer,
     client: kube::Client,
     program: watch::Sender<Option<SocketAddr>>,
-    /// Authorities by the names of the Secrets that hold them.
+    /// CAs by the names of their Secrets.
     authorities: BTreeMap<String, Authority>,
 }
 
@@ -87,7 +86,7 @@ impl Cluster {
         self.server.kubeconfig_path()
     }
 
-    /// Runs kubectl: whether it went well, and all it printed.
+    /// Runs kubectl: whether it succeeded, and all its output.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new("kubectl");
         command
@@ -99,7 +98,7 @@ impl Cluster {
             .unwrap()
     }
 
-    /// Runs Helm, which has to go well.
+    /// Runs Helm, which must succeed.
     pub(crate) async fn helm(&self, arguments: &[&str]) -> String {
         let mut command = helm();
         command
@@ -113,7 +112,7 @@ impl Cluster {
         text
     }
 
-    /// Applies a manifest, which has to go well.
+    /// Applies a manifest, which must succeed.
     pub(crate) async fn apply(&self, manifest: &str) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), manifest).unwrap();
@@ -123,7 +122,7 @@ impl Cluster {
         assert!(passed, "{text}");
     }
 
-    /// Creates an object with kubectl, and says what came of it.
+    /// Creates an object with kubectl: whether it succeeded, and the output.
     pub(crate) async fn create(&self, object: &Value) -> (bool, String) {
         self.with_file(&["create"], object).await
     }
@@ -136,7 +135,7 @@ impl Cluster {
         self.kubectl(&[arguments, &["-f", &file]].concat()).await
     }
 
-    /// An object as it is stored.
+    /// The stored object.
     pub(crate) async fn stored(&self, kind: &str, namespace: &str, name: &str) -> Value {
         let (passed, text) = self
             .kubectl(&["get", kind, "-n", namespace, name, "-o", "json"])
@@ -159,8 +158,7 @@ impl Cluster {
         }
     }
 
-    /// Does what cert-manager does about the certificates of the release: authorities first, then
-    /// what they sign.
+    /// Simulates cert-manager for the certificates of the release: CAs first, then the certificates they issue.
     async fn issue_certificates(&mut self) {
         let api = self.api("cert-manager.io", "v1", "Certificate", Some(SYSTEM));
         let certificates = api.list(&ListParams::default()).await.unwrap().items;
@@ -235,7 +233,7 @@ impl Cluster {
         api.create(&PostParams::default(), &secret).await.unwrap();
     }
 
-    /// Does what cert-manager's CA injector does: annotation, Certificate, its Secret, `ca.crt`.
+    /// Simulates cert-manager's CA injector: annotation, Certificate, its Secret, `ca.crt`.
     async fn inject_authorities(&self) {
         for kind in [
             "MutatingWebhookConfiguration",
@@ -328,8 +326,8 @@ impl Cluster {
         self.helm(&[&upgrade, arguments].concat()).await;
     }
 
-    /// Runs the program as its pod would: with the configuration, the certificate and the service account
-    /// that the Deployment names.
+    /// Runs the program as its Pod would: with the configuration, the certificate and the service account of the
+    /// Deployment.
     pub(crate) async fn run(&self, changes: &Value) -> Program {
         let deployment = self.stored("deployment", SYSTEM, "shaper-webhooks").await;
         let pod = &deployment["spec"]["template"]["spec"];
@@ -396,7 +394,7 @@ impl Cluster {
     }
 }
 
-/// Passes connections on to wherever the program is.
+/// Forwards connections to the current address of the program.
 async fn forward(listener: TcpListener, target: watch::Receiver<Option<SocketAddr>>) {
     while let Ok((mut incoming, _)) = listener.accept().await {
         let Some(address) = *target.borrow() else {

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions of the chart and the types of the program are about the same objects.
+//! The CustomResourceDefinitions of the chart have the same fields as the types of the program.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn schema(name: &str, arguments: &[&str]) -> Value {
     version["schema"]["openAPIV3Schema"].clone()
 }
 
-/// The paths of all members that a schema knows.
+/// The paths of all fields in a schema.
 fn members(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     for (name, member) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
@@ -35,7 +35,7 @@ fn members(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The paths of all members that a value has.
+/// The paths of all fields in a value.
 fn present(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {
@@ -107,7 +107,7 @@ fn profiles_are_what_the_program_reads() {
     }
 }
 
-/// Nothing is required, limited or enumerated that the definitions of the original did not require.
+/// The schemas require, limit or enumerate nothing that those of the original did not.
 #[test]
 fn whatever_was_accepted_before_is_accepted() {
     fn walk(schema: &Value, path: &str, required: &mut BTreeSet<String>) {

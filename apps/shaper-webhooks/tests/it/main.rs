@@ -1,4 +1,4 @@
-//! The program `shaper-webhooks` and its charts, from outside.
+//! The program `shaper-webhooks` and its charts, end to end.
 
 #![allow(
     clippy::panic,

@@ -1,4 +1,4 @@
-//! The program as a process: what it prints, how it starts and ends.
+//! The program as a process: output, startup and shutdown.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -85,7 +85,7 @@ fn checks_a_configuration_without_serving() {
     assert_eq!(lines(&output.stderr)[0]["key"], "webhookServer.prot");
 }
 
-/// A kubeconfig of a server that is not there.
+/// A kubeconfig of an unreachable server.
 const NOWHERE: &str = r#"
 apiVersion: v1
 kind: Config

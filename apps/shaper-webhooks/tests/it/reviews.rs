@@ -1,4 +1,4 @@
-//! The program, asked over HTTPS with reviews written by hand.
+//! The program with handwritten reviews over HTTPS.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -239,7 +239,7 @@ async fn looks_at_all_pages_of_a_long_list() {
     asked.cluster.stop().await;
 }
 
-/// Objects that were stored before there were webhooks have no labels to be found by.
+/// Objects created before the webhooks were installed have no labels.
 #[tokio::test(flavor = "multi_thread")]
 async fn finds_what_has_no_labels_and_only_where_it_is_told() {
     let taken = json!({"profileName": "test-profile", "subjectSelectors": {"buildarch": ["i386"], "uuidList": [A.to_uppercase()]}, "isDefault": false});
@@ -352,7 +352,7 @@ async fn cannot_decide_once_the_api_is_gone() {
         !text.contains("127.0.0.1"),
         "what went wrong is for the log: {text}"
     );
-    // What needs no lookup is still decided.
+    // Requests that need no lookup are still decided.
     let (code, _) = post(
         program.webhooks,
         authority.pem(),

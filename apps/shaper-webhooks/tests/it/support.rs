@@ -25,7 +25,7 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The real Helm: of `LOCKGATE_HELM`, of the machine, or what `tools/need.sh` installs.
+/// The real Helm: from `LOCKGATE_HELM`, from the PATH, or installed by `tools/need.sh`.
 pub(crate) fn helm() -> Command {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -50,7 +50,7 @@ pub(crate) fn helm() -> Command {
     Command::new(found)
 }
 
-/// Runs a program to its end.
+/// Runs a program until it exits.
 pub(crate) fn run(command: &mut Command) -> (bool, String) {
     let Output {
         status,
@@ -95,7 +95,7 @@ pub(crate) fn find<'d>(documents: &'d [Value], kind: &str, name: &str) -> &'d Va
         .unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
-/// The program, running. It is told to end when this is dropped.
+/// The running program. It is terminated on drop.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
@@ -113,7 +113,7 @@ impl Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shaper-webhooks"));
         command
             .env_remove("SHAPER_WEBHOOK_CONFIG_PATH")
-            // Nobody is there, and nobody must be asked.
+            // An unreachable proxy, which must not be used.
             .env("HTTPS_PROXY", "http://127.0.0.1:1")
             .stdin(Stdio::null());
         if let Some(path) = config {
@@ -122,7 +122,7 @@ impl Program {
         command
     }
 
-    /// Starts it with a configuration, on free ports of the loopback, with certificates of `folder`.
+    /// Starts it with a configuration, on free ports of loopback, with certificates in `folder`.
     pub(crate) fn start(mut config: Value, folder: TempDir) -> Self {
         config["webhookServer"]["host"] = "127.0.0.1".into();
         config["webhookServer"]["port"] = 0.into();
@@ -180,7 +180,7 @@ impl Program {
         }
     }
 
-    /// Waits until it answers its readiness probe with success.
+    /// Waits until the readiness probe succeeds.
     pub(crate) async fn until_ready(&self) {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -193,7 +193,7 @@ impl Program {
         }
     }
 
-    /// Tells it to end, and how it did.
+    /// Terminates it, and returns the exit code.
     pub(crate) fn terminate(&mut self) -> Option<i32> {
         let id = self.child.id().to_string();
         assert!(
@@ -214,7 +214,7 @@ impl Drop for Program {
     }
 }
 
-/// Asks in plain HTTP.
+/// Sends a GET request over plain HTTP.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let stream = TcpStream::connect(address).await.unwrap();
     let request = hyper::Request::get(path)
@@ -224,7 +224,7 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     exchange(stream, request).await
 }
 
-/// Sends a body by HTTPS, trusting one authority, to whoever has a name.
+/// Sends a POST request over HTTPS, trusting one CA for a server name.
 pub(crate) async fn post(
     address: SocketAddr,
     authority: &str,
@@ -235,7 +235,7 @@ pub(crate) async fn post(
     post_as(None, address, authority, name, path, body).await
 }
 
-/// The same, with a token.
+/// The same with a bearer token.
 pub(crate) async fn post_as(
     token: Option<&str>,
     address: SocketAddr,

@@ -1,5 +1,5 @@
-//! Starts a server, sends it reviews over kept connections, and says how many it answered for each
-//! second of CPU it took.
+//! Starts a server, sends it reviews over persistent connections, and prints the number of responses per second of the
+//! server's CPU time.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 const CONNECTIONS: usize = 8;
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// A pod as deployments make them.
+/// A Pod as Deployments create it.
 const POD: &str = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"web-7d4b9c6f5-","namespace":"default","labels":{"app":"web","pod-template-hash":"7d4b9c6f5"},"annotations":{"prometheus.io/scrape":"true"},"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-7d4b9c6f5","uid":"6c1c6f3e-6393-11e8-b7cc-42010a800002","controller":true,"blockOwnerDeletion":true}]},"spec":{"volumes":[{"name":"config","configMap":{"name":"web","defaultMode":420}},{"name":"kube-api-access","projected":{"sources":[{"serviceAccountToken":{"expirationSeconds":3607,"path":"token"}},{"configMap":{"name":"kube-root-ca.crt","items":[{"key":"ca.crt","path":"ca.crt"}]}}],"defaultMode":420}}],"containers":[{"name":"web","image":"registry.example.com/web:1.2.3","ports":[{"name":"http","containerPort":8080,"protocol":"TCP"}],"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"apiVersion":"v1","fieldPath":"metadata.name"}}},{"name":"LOG","value":"info"}],"resources":{"limits":{"cpu":"500m","memory":"256Mi"},"requests":{"cpu":"100m","memory":"128Mi"}},"volumeMounts":[{"name":"config","mountPath":"/etc/web"},{"name":"kube-api-access","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}],"livenessProbe":{"httpGet":{"path":"/healthz","port":"http","scheme":"HTTP"},"timeoutSeconds":1,"periodSeconds":10,"successThreshold":1,"failureThreshold":3},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent"}],"restartPolicy":"Always","terminationGracePeriodSeconds":30,"dnsPolicy":"ClusterFirst","serviceAccountName":"web","serviceAccount":"web","securityContext":{},"schedulerName":"default-scheduler","tolerations":[{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":300},{"key":"node.kubernetes.io/unreachable","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}],"priority":0,"enableServiceLinks":true,"preemptionPolicy":"PreemptLowerPriority"},"status":{}}"#;
 
 #[tokio::main]
@@ -82,7 +82,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends reviews for a time. Returns how many were answered.
+/// Sends reviews for a duration. Returns the number of responses.
 async fn load(
     client: &TlsConnector,
     address: SocketAddr,
@@ -154,7 +154,7 @@ async fn connect(
     Ok(sender)
 }
 
-/// A process that ends with this.
+/// A process that is killed on drop.
 struct Started(Child);
 
 impl Started {
@@ -168,7 +168,7 @@ impl Started {
             .take(2)
             .map(|field| field.parse::<u64>().unwrap_or_default())
             .sum();
-        // Linux counts in hundredths of a second on every machine this runs on.
+        // Linux reports hundredths of a second on every supported machine.
         Ok(ticks as f64 / 100.0)
     }
 }

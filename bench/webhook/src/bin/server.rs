@@ -1,4 +1,4 @@
-//! A mutator and a validator of pods. `go/main.go` is the same with controller-runtime.
+//! A mutating and a validating webhook for Pods. `go/main.go` is the same with controller-runtime.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ impl Validator<Pod> for Team {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // controller-runtime writes no line for a decision, so neither does this.
+    // controller-runtime does not log decisions, so neither does this.
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .init();

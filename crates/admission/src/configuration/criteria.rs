@@ -35,7 +35,7 @@ impl Criteria {
         match_policy: Option<&str>,
     ) -> Self {
         // UPSTREAM: apiserver pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go and
-        // accessors.go say what an absent member means; stored objects have none.
+        // accessors.go define the meaning of absent fields; stored objects have none.
         let match_policy = match match_policy {
             Some("Equivalent") => MatchPolicy::Equivalent,
             _ => MatchPolicy::Exact,
@@ -79,7 +79,7 @@ impl Criteria {
         }
     }
 
-    /// Every request there is.
+    /// Criteria that match every request.
     pub(crate) fn everything() -> Self {
         let all = |text: &str| Some(vec![String::from(text)]);
         let rule = hub::Rule {

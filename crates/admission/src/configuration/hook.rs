@@ -1,4 +1,4 @@
-//! A webhook in the form it is matched and called in.
+//! A compiled webhook.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -40,16 +40,16 @@ impl Source {
 /// `matchPolicy`: matching of other versions of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MatchPolicy {
-    /// They do not.
+    /// Other versions do not match.
     Exact,
-    /// They do; the object is converted.
+    /// Other versions match; the object is converted.
     Equivalent,
 }
 
-/// `sideEffects`, as far as dry runs are concerned.
+/// `sideEffects`, as relevant to dry runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SideEffects {
-    /// It was never said.
+    /// Not specified.
     Unsaid,
     /// None in a dry run.
     NoneOnDryRun,
@@ -66,7 +66,7 @@ pub(crate) enum Labels {
     Nothing,
     /// Requirements.
     Selected(Selector),
-    /// Requirements that make no sense, and why.
+    /// Invalid requirements, with the error.
     Broken(Box<str>),
 }
 
@@ -83,9 +83,8 @@ impl Labels {
     }
 }
 
-/// Returns `true` if labels satisfy a selector. Most requirements compare a label with a few short
-/// strings, which
-/// is done here without the price of a call for each.
+/// Returns `true` if labels match a selector. Most requirements compare a label with a few short strings, which is done
+/// inline here.
 #[inline]
 pub(crate) fn selects<'l>(selector: &Selector, look_up: impl Fn(&str) -> Option<&'l str>) -> bool {
     let holds = |requirement: &Requirement| {
@@ -126,7 +125,7 @@ impl CompiledHook {
         source: Source,
     ) -> Self {
         // UPSTREAM: apiserver pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go and
-        // accessors.go say what an absent member means; stored objects have none.
+        // accessors.go define the meaning of absent fields; stored objects have none.
         let failure_policy = match webhook.failure_policy.as_deref() {
             Some("Ignore") => FailurePolicy::Ignore,
             _ => FailurePolicy::Fail,
@@ -161,7 +160,7 @@ impl CompiledHook {
         &self.configuration
     }
 
-    /// `<configuration>/<webhook>/<n>`: names in one configuration may repeat.
+    /// `<configuration>/<webhook>/<n>`: names within one configuration may repeat.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.identity
@@ -173,7 +172,7 @@ impl CompiledHook {
         self.source
     }
 
-    /// Its match conditions with their programs.
+    /// Its match conditions with their compiled programs.
     pub fn expressions(&self) -> impl Iterator<Item = (&str, Option<&Program>)> {
         self.conditions.expressions()
     }
@@ -209,7 +208,7 @@ impl CompiledHook {
         Some(Duration::from_secs(seconds))
     }
 
-    /// The name of the host it is called at, without a port.
+    /// The host it is called at, without the port.
     pub(crate) fn host_name(&self) -> String {
         let config = &self.webhook.client_config;
         if let Some(service) = &config.service {
@@ -229,8 +228,7 @@ impl CompiledHook {
         ReviewVersion::choose(offered.unwrap_or_default())
     }
 
-    /// The client, made when it is first needed. One that cannot be made stays so until the
-    /// configuration changes.
+    /// The client, created on first use. A failure is cached until the configuration changes.
     pub(crate) fn client(&self, caller: &dyn Caller) -> Result<&Arc<dyn Client>, &ClientError> {
         self.client
             .get_or_init(|| self.make_client(caller))
@@ -247,7 +245,7 @@ impl CompiledHook {
         };
         client.map_err(|error| match error {
             // UPSTREAM: k8s.io/apiserver pkg/util/webhook/client.go (hookClientConfig) names the
-            // webhook once more in these two, which a caller does not know.
+            // webhook once more in these two, which the caller does not include.
             ClientError::NoAddress | ClientError::UnparsableUrl(_) => {
                 let name = quote(&self.webhook.name);
                 ClientError::Other(format!("failed calling webhook {name}: {error}"))

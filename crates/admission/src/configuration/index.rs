@@ -1,8 +1,8 @@
-//! Finds the hooks that can match at all, so that the others cost nothing.
+//! Finds the webhooks that may match, so that the others cost nothing.
 //!
-//! A hook is listed under every operation, group and resource in its rules. A request looks up its own resource and
-//! the equivalent ones and gets all hooks that may match, in calling order, with some false positives. Hooks that the
-//! index omits would be skipped without effect: none of their rules match.
+//! A webhook is indexed under every operation, group and resource in its rules. A request looks up its own resource and
+//! the equivalent ones and gets all webhooks that may match, in calling order, with some false positives. Webhooks that
+//! the index omits would be skipped without effect: none of their rules match.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ use super::rule::{Names, Rule};
 use crate::host::Equivalent;
 use crate::request::Operation;
 
-/// Positions of hooks, ascending.
+/// Positions of webhooks, ascending.
 type Positions = Vec<u32>;
 
-/// The index of hooks by operation, group and resource.
+/// The index of webhooks by operation, group and resource.
 #[derive(Debug, Default)]
 pub(crate) struct Index([Level; 4]);
 
-/// The hooks of one operation. `None` stands for `*`.
+/// The webhooks of one operation. The key `None` means `*`.
 #[derive(Debug, Default)]
 struct Level {
     any_group: Resources,
@@ -32,12 +32,12 @@ struct Resources {
     named: HashMap<Box<str>, Positions>,
 }
 
-/// The hooks that can match a request: positions in the list of hooks, ascending.
+/// The webhooks that may match a request: positions in the list of webhooks, ascending.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Candidates(Vec<u32>);
 
 impl Candidates {
-    /// The positions of all hooks.
+    /// The positions of all webhooks.
     #[must_use]
     pub fn all(count: usize) -> Self {
         Self((0..u32::try_from(count).unwrap_or(u32::MAX)).collect())
@@ -54,7 +54,7 @@ impl Candidates {
         self.0.iter().map(|position| *position as usize)
     }
 
-    /// The number of hooks.
+    /// The number of webhooks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -68,7 +68,7 @@ impl Candidates {
 }
 
 impl Index {
-    /// The index of hooks or policies, given by their rules.
+    /// Builds the index of webhooks or policies from their rules.
     pub(super) fn new<'r>(all: impl IntoIterator<Item = &'r [Rule]>) -> Self {
         let mut index = Self::default();
         for (position, rules) in (0_u32..).zip(all) {
@@ -83,20 +83,20 @@ impl Index {
         index
     }
 
-    /// Returns `true` if a hook may match a request for this resource with any operation.
+    /// Returns `true` if a webhook may match a request for this resource with any operation.
     pub(crate) fn concerns(&self, group: &str, resource: &str) -> bool {
         let lists = self.0.iter().flat_map(|level| level.lists(group, resource));
         lists.flatten().any(|positions| !positions.is_empty())
     }
 
-    /// The hooks that can match a request for `resource`, or for any of its equivalents.
+    /// The webhooks that may match a request for `resource`, or for any of its equivalents.
     pub(crate) fn candidates(
         &self,
         operation: Operation,
         resource: &GroupVersionResource,
         equivalents: &[Equivalent],
     ) -> Candidates {
-        // By name, so that no operation can be without a level.
+        // By name, so that every operation has a level.
         let [create, update, delete, connect] = &self.0;
         let level = match operation {
             Operation::Create => create,
@@ -115,7 +115,7 @@ impl Index {
                 found.extend_from_slice(list);
             }
         }
-        // Each list ascends, so this is a merge of a few runs.
+        // Each list is sorted, so this merges a few runs.
         found.sort();
         found.dedup();
         Candidates(found)
@@ -155,7 +155,7 @@ impl Resources {
                 None => &mut self.any,
                 Some(resource) => self.named.entry(resource.clone()).or_default(),
             };
-            // Hooks come in order, so a repetition is at the end.
+            // Webhooks are added in order, so a duplicate is at the end.
             if list.last() != Some(&position) {
                 list.push(position);
             }

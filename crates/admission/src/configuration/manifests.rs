@@ -1,7 +1,7 @@
 //! Configurations from manifest files on the server, which no API request can change.
 //!
-//! Bad content stops a server from starting; later it leaves what was read before in place. Reading
-//! the same bytes again changes nothing.
+//! Invalid content prevents the startup of a server; later, the previously loaded content is kept. Unchanged bytes have
+//! no effect.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/manifest, pkg/admission/plugin/webhook/manifest and
 //! kubernetes pkg/admission/plugin/webhook/manifest/loader
@@ -23,17 +23,17 @@ use sha2::{Digest, Sha256};
 
 use crate::conditions::RegistrationChecker;
 
-/// The largest file that is read.
+/// The maximum size of a file.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
-/// The file in which upstream builds the scheme; part of one error text.
+/// The file in which upstream builds the scheme; part of one error message.
 const SCHEME: &str = "k8s.io/kubernetes/pkg/admission/plugin/webhook/manifest/loader/loader.go:41";
 
-/// Manifests that cannot be used.
+/// Unusable manifests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ManifestError(String);
 
-/// A file whose contents cannot be used. The texts are upstream's.
+/// An invalid file. The messages are upstream's.
 #[derive(Debug, thiserror::Error)]
 enum FileError {
     #[error("yaml: control characters are not allowed")]
@@ -91,13 +91,12 @@ impl ManifestError {
     }
 }
 
-/// Permission to load configurations from manifest files: the feature gate
-/// `ManifestBasedAdmissionControlConfig`.
+/// The feature gate `ManifestBasedAdmissionControlConfig`: if configurations may be loaded from manifest files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ManifestGate {
-    /// They are.
+    /// They may.
     Enabled,
-    /// They are not.
+    /// They may not.
     Disabled,
 }
 
@@ -106,15 +105,15 @@ pub enum ManifestGate {
 pub struct Manifests {
     /// The configurations, sorted by name.
     pub configurations: Vec<Configuration>,
-    /// `sha256:` and the sum of all bytes read; nothing when there were none.
+    /// `sha256:` and the digest of all bytes read; empty if there were none.
     pub hash: String,
 }
 
-/// Checks the setting `staticManifestsDir`.
+/// Validates the setting `staticManifestsDir`.
 ///
 /// # Errors
 ///
-/// The gate is closed, or there is no such directory.
+/// Fails if the gate is disabled, or the directory does not exist.
 pub fn check_directory(directory: &str, gate: ManifestGate) -> Result<(), ManifestError> {
     let path = FieldPath::root("staticManifestsDir");
     let refuse = |error: FieldError| Err(ManifestError(error.to_string()));
@@ -137,11 +136,11 @@ pub fn check_directory(directory: &str, gate: ManifestGate) -> Result<(), Manife
     }
 }
 
-/// Reads the configurations of one kind from the files of a directory.
+/// Loads the configurations of one kind from the files of a directory.
 ///
 /// # Errors
 ///
-/// The first file that cannot be used, and why.
+/// Fails with the first invalid file.
 pub fn load(directory: &Path, kind: ConfigurationKind) -> Result<Manifests, ManifestError> {
     let mut sum = Sha256::new();
     let mut has_data = false;
@@ -183,7 +182,7 @@ pub fn load(directory: &Path, kind: ConfigurationKind) -> Result<Manifests, Mani
     })
 }
 
-/// `sha256:` and the sum in hexadecimal.
+/// `sha256:` and the digest in hexadecimal.
 pub(super) fn hex(sum: &[u8]) -> String {
     let mut text = String::from("sha256:");
     for byte in sum {
@@ -192,7 +191,7 @@ pub(super) fn hex(sum: &[u8]) -> String {
     text
 }
 
-/// The files that hold manifests, sorted by name.
+/// The manifest files, sorted by name.
 fn files(directory: &Path) -> Result<Vec<PathBuf>, ManifestError> {
     let shown = directory.display().to_string();
     let unreadable = |error: io::Error| {
@@ -234,7 +233,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An error of the system as Go words it.
+/// A system error in Go's format.
 fn in_go(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -243,7 +242,7 @@ fn in_go(error: &io::Error) -> String {
 
 struct Loader {
     kind: ConfigurationKind,
-    /// Names, and the files they were seen in.
+    /// Names, and the files that contain them.
     seen: BTreeMap<String, String>,
     configurations: Vec<Configuration>,
 }
@@ -269,7 +268,7 @@ impl Loader {
         Ok(())
     }
 
-    /// One object, or a list of them.
+    /// Adds one object, or the items of a list.
     fn object(&mut self, value: Value<'_>, file: &str) -> Result<(), FileError> {
         let member = |name: &str| {
             value
@@ -379,7 +378,7 @@ impl Loader {
     }
 }
 
-/// The kinds of the group; the first two have no `v1alpha1`.
+/// The kinds of the group; the first two do not exist in `v1alpha1`.
 const KINDS: [&str; 6] = [
     "ValidatingWebhookConfiguration",
     "MutatingWebhookConfiguration",

@@ -6,7 +6,7 @@
 //!                                            and the index that finds the candidates
 //! ```
 //!
-//! As with hooks, a snapshot is immutable and built on first use, and unchanged policies keep their compiled form.
+//! As with webhooks, a snapshot is immutable and built on first use, and unchanged policies keep their compiled form.
 //! Policies without bindings have no effect and are omitted.
 
 mod binding;
@@ -31,16 +31,16 @@ use super::criteria::Criteria;
 use super::index::Index;
 use binding::{Terms, TermsKey};
 
-/// A policy and what puts it in force.
+/// A policy with its bindings.
 #[derive(Debug, Clone)]
 pub struct BoundPolicy {
     /// The policy.
     pub policy: Arc<CompiledPolicy>,
-    /// Its bindings, in order of their names; at least one.
+    /// Its bindings, sorted by name; at least one.
     pub bindings: Arc<Vec<CompiledBinding>>,
 }
 
-/// All policies of one kind that are in force at one moment.
+/// All effective policies of one kind at one point in time.
 #[derive(Debug, Default)]
 pub struct PolicySnapshot {
     policies: Vec<BoundPolicy>,
@@ -49,13 +49,13 @@ pub struct PolicySnapshot {
 }
 
 impl PolicySnapshot {
-    /// The policies, in order of their names.
+    /// The policies, sorted by name.
     #[must_use]
     pub fn policies(&self) -> &[BoundPolicy] {
         &self.policies
     }
 
-    /// Returns `true` if some policy can match requests for a resource.
+    /// Returns `true` if any policy may match requests for a resource.
     #[must_use]
     pub fn concerns(&self, group: &str, resource: &str) -> bool {
         self.index.concerns(group, resource)
@@ -70,7 +70,7 @@ impl PolicySnapshot {
 pub struct Policies {
     kind: PolicyKind,
     state: Mutex<State>,
-    /// Counts changes of `state`; it is ahead of the snapshot's while a new one is due.
+    /// The number of changes of `state`; ahead of the snapshot's when the snapshot is outdated.
     generation: AtomicU64,
     snapshot: ArcSwap<PolicySnapshot>,
     synced: AtomicBool,
@@ -78,7 +78,7 @@ pub struct Policies {
 
 type Bindings = Arc<Vec<CompiledBinding>>;
 
-/// A binding among others, found by its name.
+/// A binding, ordered by name.
 struct ByName(CompiledBinding);
 
 impl Borrow<str> for ByName {
@@ -111,21 +111,21 @@ impl Ord for ByName {
 struct State {
     policies: BTreeMap<Arc<str>, Arc<CompiledPolicy>>,
     bindings: BTreeSet<ByName>,
-    /// The bindings of each policy, in order of their names.
+    /// The bindings of each policy, sorted by name.
     by_policy: HashMap<Arc<str>, Bindings>,
     /// The criteria of bindings, shared because many are equal.
     criteria: HashMap<String, Weak<Criteria>>,
-    /// The terms of bindings, shared likewise.
+    /// The terms of bindings, shared for the same reason.
     terms: HashMap<TermsKey, Weak<Terms>>,
-    /// Policies that could not be decoded; they deny every request they might have matched.
+    /// Undecodable policies; they deny every request they might match.
     unreadable: BTreeMap<String, BoundPolicy>,
 }
 
-/// Forgotten criteria and terms are swept out when there are this many, and then at twice that.
+/// The number of cached criteria and terms at which unused ones are first removed; doubles afterwards.
 const SWEEP_AT: usize = 256;
 
 impl Policies {
-    /// No policies, and none expected: requests do not wait for any.
+    /// Creates an empty, synced set: requests do not wait.
     #[must_use]
     pub fn new(kind: PolicyKind) -> Self {
         Self {
@@ -137,7 +137,7 @@ impl Policies {
         }
     }
 
-    /// No policies yet: requests wait until [`Self::set_synced`].
+    /// Creates an empty, unsynced set: requests wait until [`Self::set_synced`].
     #[must_use]
     pub fn unsynced(kind: PolicyKind) -> Self {
         let policies = Self::new(kind);
@@ -162,8 +162,7 @@ impl Policies {
         self.synced.store(true, Ordering::Release);
     }
 
-    /// Adds a policy or replaces the one of the same name. Policies of the other kind are not for
-    /// here and are left alone.
+    /// Adds a policy or replaces the one of the same name. Policies of the other kind are ignored.
     pub fn upsert_policy(&self, policy: &Policy) {
         if policy.kind != self.kind {
             return;
@@ -187,8 +186,7 @@ impl Policies {
         });
     }
 
-    /// Adds a binding or replaces the one of the same name. Bindings of the other kind are not for
-    /// here and are left alone.
+    /// Adds a binding or replaces the one of the same name. Bindings of the other kind are ignored.
     pub fn upsert_binding(&self, binding: &Binding) {
         if binding.kind != self.kind {
             return;
@@ -218,8 +216,8 @@ impl Policies {
         });
     }
 
-    /// Takes note of a policy or binding that cannot be read. It refuses every request until it is
-    /// replaced or removed: what was accepted is never left unenforced.
+    /// Records an undecodable policy or binding. It denies every request until it is replaced or removed: accepted
+    /// policies are never left unenforced.
     pub fn refuse_unreadable(&self, what: Registered, name: &str, why: &str) {
         self.change(|state| {
             match what {
@@ -237,14 +235,14 @@ impl Policies {
         });
     }
 
-    /// The policy of this name, be it in force or not.
+    /// The policy of this name, effective or not.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<Arc<CompiledPolicy>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.policies.get(name).cloned()
     }
 
-    /// The policies in force as of the last change.
+    /// The effective policies as of the last change.
     #[must_use]
     pub fn snapshot(&self) -> Arc<PolicySnapshot> {
         let current = self.snapshot.load_full();
@@ -253,7 +251,7 @@ impl Policies {
         }
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.snapshot.load_full();
-        // Writers count under the lock, so this is the count of what is seen here.
+        // Writers increment it under the lock, so it matches the state read here.
         let generation = self.generation.load(Ordering::Acquire);
         if current.generation == generation {
             return current;

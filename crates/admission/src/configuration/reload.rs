@@ -1,4 +1,4 @@
-//! Keeps hooks from manifest files up to date.
+//! Reloads webhooks from manifest files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ use super::manifests::{self, ManifestError, ManifestGate, hex};
 /// The polling interval of the files.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// The outcome of reading the manifest files.
+/// The result of reading the manifest files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
-    /// They are as they were.
+    /// They are unchanged.
     Unchanged,
-    /// They are other ones now, and in effect.
+    /// They have changed, and the new content is effective.
     Changed,
 }
 
-/// A directory of manifests and the hooks read from it.
+/// A manifest directory and the webhooks loaded from it.
 #[derive(Debug)]
 pub struct StaticManifests {
     directory: PathBuf,
@@ -37,16 +37,16 @@ pub struct StaticManifests {
 #[derive(Debug, Default)]
 struct State {
     hash: String,
-    /// For `success` and `failure`: how often, and when last, in seconds since 1970.
+    /// For `success` and `failure`: the count, and the time of the last one in seconds since 1970.
     outcomes: BTreeMap<&'static str, (u64, f64)>,
 }
 
 impl StaticManifests {
-    /// Reads the directory for the first time.
+    /// Loads the directory for the first time.
     ///
     /// # Errors
     ///
-    /// The gate is closed, or the content is bad: the server must not start.
+    /// Fails if the gate is disabled, or the content is invalid: the server must not start.
     pub fn open(
         directory: &str,
         gate: ManifestGate,
@@ -67,11 +67,11 @@ impl StaticManifests {
         })
     }
 
-    /// Looks at the files again.
+    /// Loads the files again.
     ///
     /// # Errors
     ///
-    /// The content is bad; what was read before stays in effect.
+    /// Fails if the content is invalid; the previous content stays effective.
     pub fn reload(&self) -> Result<Reload, ManifestError> {
         let read = manifests::load(&self.directory, self.configurations.kind());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,8 +91,8 @@ impl StaticManifests {
         outcome
     }
 
-    /// Looks at the files when they change, and every minute in case that was not noticed, for as
-    /// long as it is polled. `report` learns of failures.
+    /// Reloads the files on changes, and every minute in case events are missed, while it is polled. `report` receives
+    /// errors.
     pub async fn run(self: Arc<Self>, report: impl Fn(ManifestError)) {
         let mut files = FileWatch::new([self.directory.clone()]);
         let mut was_told = false;
@@ -106,25 +106,25 @@ impl StaticManifests {
                 }
                 Err(_) => {}
             }
-            // The files may have changed before they were watched.
+            // The files may have changed before the watch was established.
             let this = Arc::clone(&self);
-            // Reading files blocks, so it is done where that is allowed.
+            // Reading files blocks, so it runs on a blocking thread.
             if let Ok(Err(error)) = tokio::task::spawn_blocking(move || this.reload()).await {
                 report(error);
             }
-            // Whichever comes first; both mean the same.
+            // Either triggers a reload.
             let _ = tokio::time::timeout(EVERY, files.changed()).await;
         }
     }
 
-    /// Counts the checks of the files with any outcome but "unchanged".
+    /// Counts the reloads with any result other than "unchanged".
     #[must_use]
     pub fn outcomes(&self) -> watch::Receiver<u64> {
         self.noted.subscribe()
     }
 
-    /// The metrics of reloading, in the text format of Prometheus. `server` is the identity of this
-    /// API server, of which only a sum is shown.
+    /// The reload metrics in the Prometheus text format. `server` is the identity of this API server, of which only a
+    /// hash is shown.
     #[must_use]
     pub fn render_metrics(&self, server: &str) -> String {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

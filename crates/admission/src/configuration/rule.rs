@@ -1,4 +1,4 @@
-//! One rule of a webhook, in the form it is matched in.
+//! A compiled rule of a webhook.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/predicates/rules/rules.go
 
@@ -13,16 +13,16 @@ use crate::request::{Operation, Request};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     scope: Scope,
-    /// One bit for each operation.
+    /// One bit per operation.
     operations: u8,
     groups: Names,
     versions: Names,
     resources: Box<[ResourceName]>,
-    /// The objects it is for; all without any.
+    /// The names of matching objects; empty means all.
     names: Box<[Box<str>]>,
 }
 
-/// A part of a rule that is compared with a request.
+/// A part of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RulePart {
     /// `operations`
@@ -40,7 +40,7 @@ pub enum RulePart {
 }
 
 impl RulePart {
-    /// The name of the member in the API.
+    /// The field name in the API.
     #[must_use]
     pub fn member(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ enum Scope {
     Any,
     Namespaced,
     Cluster,
-    /// An unknown word.
+    /// An unknown value.
     Nowhere,
 }
 
@@ -68,11 +68,11 @@ enum Scope {
 pub(crate) enum Names {
     /// `*`
     Any,
-    /// These.
+    /// A list of names.
     Listed(Box<[Box<str>]>),
 }
 
-/// A resource in a rule; none stands for `*`.
+/// A resource in a rule; `None` means `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResourceName {
     pub(crate) resource: Option<Box<str>>,
@@ -103,7 +103,7 @@ impl Rule {
         }
     }
 
-    /// A rule of a policy, which may be for some objects only.
+    /// Compiles a rule of a policy, which may be restricted to object names.
     pub(crate) fn named(rule: &NamedRule) -> Self {
         let names = rule.resource_names.iter().flatten();
         Self {
@@ -117,7 +117,7 @@ impl Rule {
         self.names.is_empty() || self.names.iter().any(|known| **known == *name)
     }
 
-    /// Returns `true` if the rule matches the request as one about `resource`.
+    /// Returns `true` if the rule matches the request with the resource `resource`.
     pub(crate) fn matches(&self, request: &Request, resource: &GroupVersionResource) -> bool {
         self.covers(request.operation)
             && self.groups.has(&resource.group)
@@ -129,8 +129,7 @@ impl Rule {
             && self.scope.matches(&request.namespace, resource)
     }
 
-    /// The first part that does not match the request as one about `resource`, and the value it was
-    /// compared with.
+    /// The first part that does not match the request with the resource `resource`, and the compared value.
     pub(crate) fn first_miss(
         &self,
         request: &Request,
@@ -183,7 +182,7 @@ fn bit(operation: Operation) -> u8 {
 }
 
 impl Scope {
-    /// A namespace is cluster-scoped, although its request names a namespace: itself.
+    /// A Namespace is cluster-scoped, although its request has a namespace: its own name.
     fn matches(self, namespace: &str, resource: &GroupVersionResource) -> bool {
         let is_namespaced = || {
             let is_namespace = resource.resource == "namespaces"
@@ -348,7 +347,7 @@ mod tests {
 
     #[test]
     fn scope_follows_the_namespace_except_for_namespaces() {
-        // The columns: no scope, `*`, `Namespaced`, `Cluster`, an unknown word.
+        // The columns: no scope, `*`, `Namespaced`, `Cluster`, an unknown value.
         for (group, version, plural, sub, namespace, want) in [
             ("", "v1", "pods", "", "ns", [true, true, true, false, false]),
             (

@@ -1,4 +1,4 @@
-//! Webhook configurations from YAML or JSON, checked as an API server checks them.
+//! Webhook configurations from YAML or JSON, validated as by an API server.
 
 use lockgate_api::decode::strict_error;
 use lockgate_api::document::yaml;
@@ -8,14 +8,14 @@ use lockgate_api::registration::{Configuration, codec};
 
 use crate::conditions::RegistrationChecker;
 
-/// A document that is no valid webhook configuration.
+/// An invalid webhook configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigurationError {
     /// The text is neither YAML nor JSON.
     #[error("document {document}: {message}")]
     Syntax {
-        /// The number of the document, from 1.
+        /// The index of the document, from 1.
         document: usize,
         /// The error.
         message: String,
@@ -23,15 +23,15 @@ pub enum ConfigurationError {
     /// The document is of another kind.
     #[error("document {document}: `{found}` is not a webhook configuration of v1 or v1beta1")]
     Kind {
-        /// The number of the document, from 1.
+        /// The index of the document, from 1.
         document: usize,
         /// The `apiVersion` and `kind` of the document.
         found: String,
     },
-    /// A field has a value of the wrong type, is unknown or is given twice.
+    /// A field has a value of the wrong type, is unknown or duplicated.
     #[error("document {document}: {message}")]
     Decode {
-        /// The number of the document, from 1.
+        /// The index of the document, from 1.
         document: usize,
         /// The error.
         message: String,
@@ -48,12 +48,11 @@ pub enum ConfigurationError {
     },
 }
 
-/// Reads webhook configurations from a stream of YAML or JSON documents, with defaults applied.
+/// Parses webhook configurations from a stream of YAML or JSON documents, with defaults applied.
 ///
 /// # Errors
 ///
-/// The first document that an API server would not take: unknown fields count, as they do for
-/// `kubectl apply`.
+/// Fails with the first document that an API server would reject: unknown fields are errors, as in `kubectl apply`.
 pub fn from_yaml(text: &str) -> Result<Vec<Configuration>, ConfigurationError> {
     let mut configurations = Vec::new();
     let documents = yaml::parse_all(text).map_err(|error| ConfigurationError::Syntax {

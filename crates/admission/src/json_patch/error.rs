@@ -1,10 +1,10 @@
-//! The errors of a patch. Their texts are those of the library upstream uses.
+//! The errors of a patch. Their messages are those of upstream's library.
 
 use lockgate_go::quote::quote;
 
 use super::MAX_COPIED_BYTES;
 
-/// An operation that does not apply.
+/// An operation that cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct ApplyError(#[from] Failure);
@@ -17,7 +17,7 @@ impl ApplyError {
     }
 }
 
-/// The ways in which a patch does not apply.
+/// The errors of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("json: cannot unmarshal {0} into Go value of type jsonpatch.partialDoc")]
@@ -36,7 +36,7 @@ pub(super) enum Failure {
         missing: &'static str,
         path: String,
     },
-    /// The library wraps an error that is not there, and Go says so.
+    /// The library wraps a nil error, which Go prints.
     #[error("replace operation value must be object or array: %!w(<nil>)")]
     RootValue,
     #[error("error in {operation} for {member}: '{path}': {problem}")]
@@ -58,8 +58,7 @@ pub(super) enum Failure {
     Patched(#[from] PatchedProblem),
 }
 
-/// The error of the patched object. It is small: it is returned through as many frames as the object
-/// is deep.
+/// The error of the patched object. It is small: it is returned through as many stack frames as the object is deep.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PatchedProblem {
     #[error("exceeded max depth")]
@@ -71,7 +70,7 @@ pub(super) enum PatchedProblem {
 /// The error of a `path` or `from`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PointerProblem {
-    /// Some operations do not say more.
+    /// Some operations give no details.
     #[error("missing value")]
     Unreadable,
     #[error("operation missing path field: missing value")]

@@ -1,7 +1,7 @@
-//! A list in which inserting and removing anywhere is cheap.
+//! A list with cheap insertion and removal at any position.
 //!
-//! A plain vector moves everything behind the place, so ten thousand insertions at the front of a
-//! million elements would take a minute. Here elements live in chunks, and only one chunk moves.
+//! A plain vector moves all following elements, so ten thousand insertions at the front of a million elements would
+//! take a minute. Here elements are stored in chunks, and only one chunk moves.
 
 /// The maximum number of elements per chunk.
 const MAX_CHUNK: usize = 2048;
@@ -24,7 +24,7 @@ impl<T: Copy> List<T> {
         self.chunks.get(chunk)?.get(offset).copied()
     }
 
-    /// Replaces the element at `index`, if there is one.
+    /// Replaces the element at `index`, if it exists.
     pub(super) fn set(&mut self, index: usize, value: T) {
         let (chunk, offset) = self.locate(index);
         if let Some(slot) = self
@@ -36,7 +36,7 @@ impl<T: Copy> List<T> {
         }
     }
 
-    /// Puts `value` before the element at `index`, or at the end.
+    /// Inserts `value` before the element at `index`, or at the end.
     pub(super) fn insert(&mut self, index: usize, value: T) {
         let (mut at, mut offset) = self.locate(index);
         if at == self.chunks.len() {
@@ -54,7 +54,7 @@ impl<T: Copy> List<T> {
         }
     }
 
-    /// Takes out the element at `index`, if there is one.
+    /// Removes the element at `index`, if it exists.
     pub(super) fn remove(&mut self, index: usize) {
         let (at, offset) = self.locate(index);
         let Some(chunk) = self.chunks.get_mut(at) else {
@@ -75,7 +75,7 @@ impl<T: Copy> List<T> {
         self.chunks.iter_mut().flatten()
     }
 
-    /// The chunk of an index and the place in it; one past the last chunk for the end.
+    /// The chunk of an index and the position in it; one past the last chunk for the end.
     fn locate(&self, index: usize) -> (usize, usize) {
         let mut offset = index;
         for (at, chunk) in self.chunks.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The dialect, case by case. Expected texts are those of the library upstream uses.
+//! The behaviour of the API server, case by case. Expected messages are those of upstream's library.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ fn applies_every_operation() {
 fn is_lenient_where_upstream_is() {
     let object = json!({"a": {"b": [1, 2, 3]}, "n": null});
     for (operation, want) in [
-        // Replacing an absent member adds it.
+        // Replacing an absent field adds it.
         (
             json!({"op": "replace", "path": "/x", "value": 1}),
             json!({"a": {"b": [1, 2, 3]}, "n": null, "x": 1}),
@@ -97,12 +97,12 @@ fn is_lenient_where_upstream_is() {
             json!({"op": "add", "path": "/x"}),
             json!({"a": {"b": [1, 2, 3]}, "n": null, "x": null}),
         ),
-        // The first segment is dropped unread.
+        // The first segment is ignored.
         (
             json!({"op": "add", "path": "dropped/x", "value": 1}),
             json!({"a": {"b": [1, 2, 3]}, "n": null, "x": 1}),
         ),
-        // Copying what is not there stores null.
+        // Copying an absent value stores null.
         (
             json!({"op": "copy", "from": "/nope", "path": "/x"}),
             json!({"a": {"b": [1, 2, 3]}, "n": null, "x": null}),
@@ -261,7 +261,7 @@ fn compares_texts_and_not_meanings() {
     assert!(!passes("/n", "1.0"));
     assert!(!passes("/n", "1e0"));
     assert!(passes("/f", "1.5"));
-    // The object is written with HTML escapes before it is compared.
+    // The object is encoded with HTML escapes before the comparison.
     assert!(passes("/s", r#""\u003c""#));
     assert!(!passes("/s", r#""<""#));
     assert!(passes("/o", r#" { "a" : [ 1 , {"b" : null} ] } "#));
@@ -326,7 +326,7 @@ fn bounds_what_copies_add() {
         &json!(copies).to_string(),
         "Unable to complete the copy, the accumulated size increase of copy is 3145734, exceeding the limit 3145728",
     );
-    // Doubling an object again and again ends soon.
+    // Doubling an object repeatedly reaches the limit.
     let doubling: Vec<Value> = (0..MAX_OPERATIONS)
         .map(|number| json!({"op": "copy", "from": "/o", "path": format!("/o/{number}")}))
         .collect();
@@ -341,7 +341,7 @@ fn bounds_the_depth() {
     let deep = format!("{}{}", "[".repeat(9_990), "]".repeat(9_990));
     let operation = format!(r#"[{{"op": "add", "path": "/x", "value": {deep}}}]"#);
     refuses(json!({}), &operation, "exceeded max depth");
-    // Deep values that are gone in the end do no harm.
+    // Deep values that are removed in the end are allowed.
     let both = format!(
         r#"[{{"op": "add", "path": "/x", "value": {deep}}},
             {{"op": "copy", "from": "/x", "path": "/y"}},
@@ -349,7 +349,7 @@ fn bounds_the_depth() {
             {{"op": "remove", "path": "/x"}}, {{"op": "remove", "path": "/y"}}]"#
     );
     assert_eq!(patch(&both).apply(&json!({})), Ok(json!({})));
-    // Nesting what is there into itself is caught too.
+    // Nesting existing values is limited too.
     let nesting: Vec<Value> = (0..MAX_OPERATIONS / 2)
         .flat_map(|_| {
             [
@@ -369,7 +369,7 @@ fn bounds_the_depth() {
 
 #[test]
 fn takes_linear_time() {
-    // Minutes, if each operation moved or read everything behind its place.
+    // This would take minutes if each operation moved or read everything after its position.
     let object = json!({"l": vec![0; 500_000], "s": "x".repeat(1 << 20)});
     let long = "x".repeat(1 << 20);
     let step = |number: usize| match number % 4 {

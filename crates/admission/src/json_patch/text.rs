@@ -1,32 +1,32 @@
-//! JSON texts as Go writes and compares them.
+//! JSON encoding and comparison as in Go.
 
 use serde_json::Value;
 
-/// Appends a JSON text without the space between its tokens and with Go's HTML escapes.
+/// Appends JSON text without whitespace between tokens and with Go's HTML escapes.
 pub(super) fn push_compact(out: &mut Vec<u8>, raw: &[u8]) {
     for piece in Pieces::of(raw) {
         out.extend_from_slice(piece);
     }
 }
 
-/// The length of what [`push_compact`] appends.
+/// The length of the text that [`push_compact`] appends.
 pub(super) fn compact_len(raw: &[u8]) -> u64 {
     Pieces::of(raw).map(|piece| piece.len() as u64).sum()
 }
 
-/// Returns `true` if the scalar `raw`, escaped by a copy, is spelled `want`.
+/// Returns `true` if the scalar `raw`, HTML-escaped by a copy, has the encoding `want`.
 pub(super) fn escaped_equals(raw: &[u8], want: &[u8]) -> bool {
     consume(Pieces::of(raw), want)
 }
 
-/// Returns `true` if Go spells a scalar like `want`.
+/// Returns `true` if Go's encoding of a scalar equals `want`.
 pub(super) fn scalar_equals(value: &Value, want: &[u8]) -> bool {
     match value {
         Value::String(text) => {
             let Some(rest) = want.strip_prefix(b"\"") else {
                 return false;
             };
-            // Character by character, so that a long text is left at the first difference.
+            // Character by character, so that the comparison of a long text ends at the first difference.
             let mut rest = rest;
             for c in text.chars() {
                 let mut plain = [0; 4];
@@ -50,7 +50,7 @@ pub(super) fn scalar_equals(value: &Value, want: &[u8]) -> bool {
     }
 }
 
-/// The length of a scalar as Go writes it.
+/// The length of a scalar in Go's encoding.
 pub(super) fn scalar_len(value: &Value) -> u64 {
     let len = match value {
         Value::String(text) => return string_len(text),
@@ -62,7 +62,7 @@ pub(super) fn scalar_len(value: &Value) -> u64 {
     len as u64
 }
 
-/// The length of a string as Go writes it.
+/// The length of a string in Go's encoding.
 pub(super) fn string_len(text: &str) -> u64 {
     let mut buffer = [0; 6];
     let len: usize = text
@@ -72,7 +72,7 @@ pub(super) fn string_len(text: &str) -> u64 {
     len as u64 + 2
 }
 
-/// Writes a number as Go's encoder does: plainly from 1e-6 up to 1e21.
+/// Formats a number like Go's encoder: without an exponent from 1e-6 up to 1e21.
 ///
 /// UPSTREAM: Go encoding/json/encode.go (floatEncoder).
 fn number_text(number: &serde_json::Number) -> String {
@@ -119,7 +119,7 @@ fn consume<'a>(mut pieces: impl Iterator<Item = &'a [u8]>, want: &[u8]) -> bool 
     rest.is_some_and(<[u8]>::is_empty)
 }
 
-/// A JSON text cut into what compacting leaves of it.
+/// A JSON text split into the parts that remain after compacting.
 struct Pieces<'a> {
     rest: &'a [u8],
     in_string: bool,

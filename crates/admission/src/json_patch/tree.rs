@@ -1,7 +1,7 @@
-//! The object while it is being patched.
+//! The object during patching.
 //!
-//! Nodes live in one vector and name each other by index: moving a subtree is renaming, dropping
-//! it never recurses, and parts that no operation touches stay references to the original.
+//! Nodes are stored in one vector and refer to each other by index: moving a subtree changes an index, dropping it
+//! never recurses, and parts that no operation touches stay references to the original.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,23 +13,23 @@ use super::error::{Failure, IndexProblem, PatchedProblem, TargetProblem};
 use super::list::List;
 use super::{MAX_DEPTH, text};
 
-/// The place of a node.
+/// The index of a node.
 pub(super) type NodeId = usize;
 
-/// The node that is not there. Members that are absent and members that are `null` both lead here.
+/// The absent node. Absent fields and `null` fields both refer to it.
 pub(super) const NIL: NodeId = 0;
 
-/// Upstream tells four nulls apart, and operations behave differently on them.
+/// Upstream distinguishes four nulls, on which operations behave differently.
 enum Node<'a> {
-    /// A `null` of the object, or no value at all.
+    /// A `null` of the object, or an absent value.
     Nil,
-    /// A `null` that an operation put here.
+    /// A `null` that an operation set.
     GivenNull,
-    /// A `null` that was copied from one an operation put there: an object to look at, and empty.
+    /// A `null` copied from one that an operation set: it behaves like an empty object.
     CopiedNull,
-    /// A part of the original that has not been opened.
+    /// A part of the original that has not been expanded.
     Original(&'a Value),
-    /// A value of the patch that has not been opened. Copies are spelt with HTML escapes.
+    /// A value of the patch that has not been expanded. Copies have HTML escapes.
     Given(document::Value<'a>, Spelling),
     Object(BTreeMap<Cow<'a, str>, NodeId>),
     Array(List<NodeId>),
@@ -45,12 +45,12 @@ enum Spelling {
 pub(super) struct Tree<'a> {
     nodes: Vec<Node<'a>>,
     root: NodeId,
-    /// The text of the patch, which values of the patch point into.
+    /// The text of the patch, which its values refer to.
     source: &'a [u8],
 }
 
 impl<'a> Tree<'a> {
-    /// Begins with `object`, for a patch whose text is `source`.
+    /// Creates the tree of `object`, for a patch with the text `source`.
     pub(super) fn new(object: &'a Value, source: &'a [u8]) -> Result<Self, Failure> {
         let found = match object {
             Value::Null | Value::Array(_) | Value::Object(_) => None,
@@ -78,13 +78,13 @@ impl<'a> Tree<'a> {
         self.root
     }
 
-    /// Puts a list or an object in the place of everything.
+    /// Replaces the root with a list or an object.
     pub(super) fn replace_root(&mut self, value: document::Value<'a>) {
         self.root = self.push(Node::Given(value, Spelling::AsSent));
         self.open(self.root);
     }
 
-    /// Makes a node of the value of an operation.
+    /// Creates a node from the value of an operation.
     pub(super) fn given(&mut self, value: Option<document::Value<'a>>) -> NodeId {
         match value {
             None => NIL,
@@ -97,7 +97,7 @@ impl<'a> Tree<'a> {
         matches!(self.nodes[node], Node::Nil)
     }
 
-    /// Walks to the container that holds what `path` names, and returns it with the last key.
+    /// Finds the container of the value at `path`, and returns it with the last key.
     ///
     /// Text before the first slash is ignored.
     pub(super) fn find(&mut self, path: &str) -> Option<(NodeId, String)> {
@@ -114,7 +114,7 @@ impl<'a> Tree<'a> {
         Some((container, decode_key(last).into_owned()))
     }
 
-    /// The node under `key`, which is [`NIL`] for an absent member.
+    /// The node under `key`; [`NIL`] for an absent field.
     pub(super) fn get(&self, container: NodeId, key: &str) -> Result<NodeId, TargetProblem> {
         match &self.nodes[container] {
             Node::Object(members) => Ok(members.get(key).copied().unwrap_or(NIL)),
@@ -126,7 +126,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Replaces or adds a member, or replaces an element.
+    /// Replaces or adds a field, or replaces a list element.
     pub(super) fn set(&mut self, container: NodeId, key: String, value: NodeId) -> Step {
         match &mut self.nodes[container] {
             Node::Array(items) => {
@@ -138,7 +138,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Adds or replaces a member, or inserts an element.
+    /// Adds or replaces a field, or inserts a list element.
     pub(super) fn add(&mut self, container: NodeId, key: String, value: NodeId) -> Step {
         match &mut self.nodes[container] {
             Node::Object(members) => {
@@ -153,7 +153,7 @@ impl<'a> Tree<'a> {
                         Ok(index) => index,
                         Err(problem) => return Err(TargetProblem::ImproperIndex { key, problem }),
                     };
-                    // The element that is added counts, so -1 is the end.
+                    // The new element counts, so -1 is the end.
                     element(index, items.len() + 1)?
                 };
                 items.insert(index, value);
@@ -163,7 +163,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Takes out a member or an element.
+    /// Removes a field or a list element.
     pub(super) fn remove(&mut self, container: NodeId, key: &str) -> Step {
         let removed = match &mut self.nodes[container] {
             Node::Array(items) => {
@@ -219,7 +219,7 @@ impl<'a> Tree<'a> {
         total
     }
 
-    /// Copies a node with all below it.
+    /// Copies a node with its subtree.
     pub(super) fn copy(&mut self, source: NodeId) -> NodeId {
         if matches!(self.nodes[source], Node::GivenNull | Node::CopiedNull) {
             return self.push(Node::CopiedNull);
@@ -243,7 +243,7 @@ impl<'a> Tree<'a> {
                 }
                 _ => {}
             }
-            // INVARIANT: the node that is not there stays so; it is never opened.
+            // INVARIANT: the absent node is never expanded.
             self.nodes[node] = opened;
         }
         copy
@@ -292,7 +292,7 @@ impl<'a> Tree<'a> {
                                 return false;
                             };
                             work.push((*member, want));
-                            // A null that was put here is not the null of a larger value.
+                            // A null set by an operation differs from the null of a larger value.
                             matches!(self.nodes[*member], Node::Nil) == want.is_null()
                         })
                 }
@@ -331,7 +331,7 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Opens a list or an object, so that its parts are nodes. Whether it can be looked into.
+    /// Expands a list or an object, so that its parts are nodes. Returns false for scalars.
     fn open(&mut self, node: NodeId) -> bool {
         let opened = match &self.nodes[node] {
             Node::Object(_) | Node::Array(_) | Node::CopiedNull => return true,
@@ -401,7 +401,7 @@ impl<'a> Tree<'a> {
 
 type Step = Result<(), TargetProblem>;
 
-/// Undoes the escapes of a path segment, each once and from the left.
+/// Decodes the escapes of a path segment, each once and from the left.
 fn decode_key(key: &str) -> Cow<'_, str> {
     if !key.contains('~') {
         return Cow::Borrowed(key);
@@ -423,7 +423,7 @@ fn decode_key(key: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Reads an index as Go does.
+/// Parses an index as Go does.
 ///
 /// UPSTREAM: Go strconv/atoi.go (Atoi).
 fn atoi(text: &str) -> Result<i64, IndexProblem> {
@@ -445,7 +445,7 @@ fn atoi(text: &str) -> Result<i64, IndexProblem> {
     index.ok_or_else(range)
 }
 
-/// The place of `index` among `len` elements; negative ones count from the end.
+/// The position of `index` among `len` elements; negative ones count from the end.
 fn element(index: i64, len: usize) -> Result<usize, TargetProblem> {
     let place = if index < 0 {
         usize::try_from(index.unsigned_abs())
@@ -515,8 +515,8 @@ fn given_value(value: document::Value<'_>, depth: usize) -> Result<Value, Patche
     })
 }
 
-/// Reads a number: an integer where it fits 64 bits, with a sign or without, else a float. Errors of the
-/// reader that follows show it as it was written.
+/// Parses a number: an integer if it fits into 64 bits, signed or unsigned, otherwise a float. Later decoding errors
+/// show the original notation.
 ///
 /// UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/kubernetes_patch.go.
 fn number_value(text: &str) -> Result<Value, PatchedProblem> {

@@ -1,13 +1,13 @@
-//! The rules, for the resource the client addressed and then for equivalent ones.
+//! Matches the rules, first for the requested resource and then for equivalent ones.
 
 use crate::configuration::{Criteria, MatchPolicy, Rule, WithoutRules};
 use crate::host::Equivalent;
 use crate::request::Request;
 
-/// The verdict of the rules, which are named by their position.
+/// The verdict of the rules, which are identified by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleVerdict {
-    /// A rule matches the resource the client addressed.
+    /// A rule matches the requested resource.
     Exact {
         /// The rule.
         rule: usize,
@@ -16,21 +16,21 @@ pub enum RuleVerdict {
     Equivalent {
         /// The rule.
         rule: usize,
-        /// The resource, by its position among the equivalents.
+        /// The index of the equivalent resource.
         equivalent: usize,
     },
     /// A rule matches an equivalent resource whose kind is unknown.
     UnknownKind {
         /// The rule.
         rule: usize,
-        /// The resource, by its position among the equivalents.
+        /// The index of the equivalent resource.
         equivalent: usize,
     },
-    /// There are no rules, and so no limits.
+    /// There are no rules, which matches everything.
     Unrestricted,
-    /// A rule leaves the resource out.
+    /// An exclusion rule matches.
     Excluded {
-        /// The rule, among those that leave out.
+        /// The index of the exclusion rule.
         rule: usize,
     },
     /// No rule matches.
@@ -63,7 +63,7 @@ pub(super) fn verdict(
     first_match(&criteria.rules, criteria.match_policy, request, equivalents)
 }
 
-/// An exact match of any rule comes before every equivalent one; then the first rule wins.
+/// An exact match of any rule takes precedence over equivalent ones; then the first rule is used.
 fn first_match(
     rules: &[Rule],
     match_policy: MatchPolicy,
@@ -81,7 +81,7 @@ fn first_match(
     }
     for (rule, tested) in rules.iter().enumerate() {
         let others = equivalents.iter().enumerate();
-        // The requested resource may be among them; it was tried already.
+        // The requested resource may be among them; it has been tried already.
         let others = others.filter(|(_, other)| other.resource != request.resource);
         for (equivalent, other) in others {
             if !tested.matches(request, &other.resource) {

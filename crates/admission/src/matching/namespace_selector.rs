@@ -13,24 +13,24 @@ use crate::request::{Operation, Request};
 /// The verdict of the namespace selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamespaceVerdict {
-    /// The request is in no namespace, so the selector does not apply.
+    /// The request is not namespaced, so the selector does not apply.
     NotNamespaced,
-    /// The selector is empty, so the namespace was not read.
+    /// The selector is empty, so the namespace was not looked up.
     Everything,
     /// The namespace's labels match.
     Matched,
-    /// They do not.
+    /// The namespace's labels do not match.
     Refused,
     /// The selector is invalid or the namespace cannot be read.
     Error,
 }
 
-/// The namespace of a request, as far as it was looked up.
+/// The result of the namespace lookup.
 #[derive(Debug)]
 pub(crate) enum NamespaceLookup {
-    /// Not evaluated yet.
+    /// Not looked up yet.
     Unasked,
-    /// It is there.
+    /// The namespace exists.
     Known(Arc<Namespace>),
     /// It does not exist or cannot be read.
     Failed(NamespaceError),
@@ -52,7 +52,7 @@ pub(super) fn verdict(
         Labels::Everything => return Ok(NamespaceVerdict::Everything),
         Labels::Nothing | Labels::Selected(_) => {}
     }
-    // The cache does not have the labels a namespace is about to get.
+    // The cache does not have the labels that the namespace will have.
     let carries_labels = is_namespaces
         && request.subresource.is_empty()
         && matches!(request.operation, Operation::Create | Operation::Update);

@@ -9,13 +9,13 @@ use crate::request::Request;
 /// The verdict of the object selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectVerdict {
-    /// The selector asks for nothing.
+    /// The selector is empty.
     Everything,
     /// The new object's labels match.
     MatchedObject,
-    /// Only the stored object's labels match. That counts, lest a label change slips past.
+    /// Only the stored object's labels match. This is a match, so that a label change does not bypass webhooks.
     MatchedOldObject,
-    /// Neither match.
+    /// Neither object's labels match.
     Refused,
     /// The selector is invalid.
     Error,
@@ -32,7 +32,7 @@ pub(super) fn verdict(
         Labels::Nothing => return ObjectVerdict::Refused,
         Labels::Selected(selector) => selector,
     };
-    // What has no metadata matches nothing, not even the absence of a label.
+    // An object without metadata matches nothing, not even the absence of a label.
     let matches = |object: &Object| {
         let labels = object.labels();
         request.has_metadata(object) && selects(selector, |key| find(labels?, key)?.as_str())

@@ -1,6 +1,6 @@
-//! The first predicate that kept a hook or a policy from a request, with the value it saw.
+//! The first predicate that excluded a webhook or policy, with the compared value.
 //!
-//! Verdicts decide; this module explains a predicate that did not match, from the same compiled criteria.
+//! Verdicts decide; this module explains a predicate that did not match, with the same compiled criteria.
 
 use std::fmt;
 
@@ -22,21 +22,21 @@ pub enum Refusal {
         requirement: Option<String>,
         /// The namespace.
         namespace: String,
-        /// The value of the label that the requirement is about.
+        /// The value of the requirement's label.
         value: Option<String>,
     },
     /// `objectSelector`.
     ObjectSelector {
-        /// The requirement that does not hold.
+        /// The requirement that does not match.
         requirement: Option<String>,
         /// The value of the label on the new object, otherwise on the old one.
         value: Option<String>,
     },
-    /// No rule matches: for each, the part that does not.
+    /// No rule matches: the part of each that does not match.
     Rules(Vec<RuleMiss>),
     /// A rule of `excludeResourceRules` matches.
     Excluded {
-        /// The rule.
+        /// The index of the rule.
         rule: usize,
     },
 }
@@ -44,13 +44,13 @@ pub enum Refusal {
 /// A rule that does not match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleMiss {
-    /// The rule, by its position.
+    /// The index of the rule.
     pub rule: usize,
     /// The first part that does not match.
     pub part: RulePart,
-    /// The value it was compared with.
+    /// The compared value.
     pub saw: String,
-    /// True if `matchPolicy: Exact` kept another version of the resource from matching.
+    /// True if the rule matches another version of the resource, but `matchPolicy` is `Exact`.
     pub exact: bool,
 }
 
@@ -166,7 +166,7 @@ pub(super) fn refusal(
     }
 }
 
-/// The first requirement of a selector that does not hold, and the value of its label.
+/// The first requirement of a selector that does not match, and the value of its label.
 fn first_unmet(
     labels: &Labels,
     label: impl Fn(&str) -> Option<String>,
@@ -181,7 +181,7 @@ fn first_unmet(
             (!holds).then(|| (Some(requirement.to_string()), value))
         })
     };
-    // What has no metadata fails any selector, though no requirement of it may be at fault.
+    // An object without metadata matches no selector, though each requirement might.
     unmet(selector).unwrap_or_else(|| (Some(selector.to_string()), None))
 }
 
@@ -192,7 +192,7 @@ fn misses(criteria: &Criteria, request: &Request, equivalents: &[Equivalent]) ->
             let (part, saw) = tested.first_miss(request, &request.resource)?;
             let others = equivalents.iter().map(|other| &other.resource);
             let mut others = others.filter(|other| **other != request.resource);
-            // With `Equivalent`, a rule that matches another version would have matched.
+            // With `Equivalent`, a rule for another version would have matched.
             let exact = others.any(|other| tested.first_miss(request, other).is_none());
             Some(RuleMiss {
                 rule,

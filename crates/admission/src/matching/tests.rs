@@ -11,7 +11,7 @@ use crate::host::{BoxFuture, ConvertError, DecodeError, Kinds, Namespaces, Plain
 use crate::request::{Operation, kind, resource};
 use crate::testing::NoCaller;
 
-/// Namespaces `cached` and `stored` carry `runlevel=0`; `broken` cannot be told; others are missing.
+/// Namespaces `cached` and `stored` have the label `runlevel=0`; the lookup of `broken` fails; others are missing.
 struct Known;
 
 impl Namespaces for Known {
@@ -37,7 +37,7 @@ fn runlevel_zero() -> Arc<Namespace> {
     })
 }
 
-/// `things` are served as `v1`, `v2` and, of an unknown kind, `v3`.
+/// `things` are served as `v1`, `v2` and, with an unknown kind, `v3`.
 struct Versions;
 
 impl Kinds for Versions {

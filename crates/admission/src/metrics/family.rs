@@ -1,42 +1,42 @@
-//! Metrics of one name, by labels, in the text format of Prometheus.
+//! Metrics with the same name, by labels, in the Prometheus text format.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use foldhash::fast::RandomState;
 
-/// No metric has more series than this; what would make another is not counted. Names of webhooks and
-/// resources come from users.
+/// The maximum number of series per metric; further ones are not counted. Names of webhooks and resources come from
+/// users.
 const MAX_SERIES: usize = 10_000;
 
-/// Stands between the values of labels in a key. It sorts before everything else, and no name has it.
+/// The separator of label values in a key. It sorts before all other characters, and occurs in no name.
 const SEPARATOR: char = '\0';
 
-/// Metrics of one name.
+/// Metrics with the same name.
 #[derive(Debug)]
 pub struct Family<V> {
     name: &'static str,
     help: &'static str,
     labels: &'static [&'static str],
-    /// Positions in `series`, by the values of the labels.
+    /// Positions in `series`, by label values.
     index: HashMap<Box<str>, usize, RandomState>,
     series: Vec<V>,
-    /// The key that is looked for. Every request observes each plugin, so looking one up must not allocate.
+    /// The buffer for lookup keys. Every request observes each plugin, so a lookup must not allocate.
     key: String,
 }
 
-/// Observations by size.
+/// A histogram.
 #[derive(Debug, Default)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// For each bound, how many were not above it and above the one before.
+    /// The number of observations in each bucket.
     counts: Vec<u64>,
     count: u64,
     sum: f64,
 }
 
 impl<V> Family<V> {
-    /// No series yet. Labels are in the order of their names.
+    /// Creates a family without series. Labels are sorted by name.
     #[must_use]
     pub fn new(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
         Self {
@@ -49,13 +49,13 @@ impl<V> Family<V> {
         }
     }
 
-    /// The series with these labels, made when there is none.
+    /// The series with these labels, created if missing.
     pub fn series(&mut self, values: &[&str], make: impl FnOnce() -> V) -> Option<&mut V> {
         let at = self.position(values, make)?;
         self.series.get_mut(at)
     }
 
-    /// The position of the series with these labels, which it keeps; the series is made when there is none.
+    /// The stable position of the series with these labels, created if missing.
     fn position(&mut self, values: &[&str], make: impl FnOnce() -> V) -> Option<usize> {
         self.key.clear();
         for (at, value) in values.iter().enumerate() {
@@ -76,7 +76,7 @@ impl<V> Family<V> {
         Some(at)
     }
 
-    /// Writes the head, and lets `write` write each series, given a function that names a line.
+    /// Writes the header, and calls `write` for each series, with a function that formats a line's name.
     pub(super) fn render_with(
         &self,
         out: &mut String,
@@ -110,14 +110,14 @@ impl<V> Family<V> {
 }
 
 impl Family<u64> {
-    /// A counter without labels, which is shown before it counted anything.
+    /// A counter without labels, which is present from the start.
     pub(super) fn counter(name: &'static str, help: &'static str) -> Self {
         let mut family = Self::new(name, help, &[]);
         family.series(&[], || 0);
         family
     }
 
-    /// Counts one more.
+    /// Increments the counter.
     pub fn count(&mut self, values: &[&str]) {
         if let Some(count) = self.series(values, || 0) {
             *count += 1;
@@ -167,7 +167,7 @@ impl Family<Histogram> {
         Some(at)
     }
 
-    /// Adds an observation to a series whose position is known.
+    /// Adds an observation to a series at a known position.
     pub(super) fn observe_at(&mut self, at: usize, value: f64) {
         let Some(histogram) = self.series.get_mut(at) else {
             return;
@@ -204,7 +204,7 @@ fn escape(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
-/// A number as Go writes it: with an exponent when it is very small or large.
+/// A number in Go's format: with an exponent if it is very small or large.
 pub(super) fn float(value: f64) -> String {
     if value.is_nan() {
         return String::from("NaN");

@@ -12,11 +12,11 @@ use super::family::{Family, float};
 const SPAN: Duration = Duration::from_secs(60 * 60);
 const SPANS: usize = 5;
 const GROWTH: f64 = 1.02;
-/// Shorter than any clock tells.
+/// Less than the resolution of any clock.
 const SMALLEST: f64 = 1e-9;
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// Observations of late.
+/// Recent observations.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     spans: VecDeque<(Instant, BTreeMap<i32, u64>)>,

@@ -15,25 +15,25 @@ use super::version::Version;
 use crate::conditions::{ConditionsTrace, ConditionsVerdict, ExpressionRole, ExpressionTrace};
 use crate::configuration::{CompiledPolicy, CompiledValidation};
 
-/// Messages that are longer are not told.
+/// Longer messages are dropped.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
 /// The result of evaluating a policy once.
 #[derive(Debug, Default)]
 pub(super) struct Evaluated {
     pub(super) conditions: Option<ConditionsTrace>,
-    /// The validations that do not simply hold.
+    /// The validations that are not simply true.
     pub(super) decisions: Vec<Decided>,
     pub(super) annotations: Vec<Annotated>,
     pub(super) elapsed: Duration,
-    /// The expressions that were evaluated, where that is recorded.
+    /// The evaluated expressions, if recorded.
     pub(super) expressions: Vec<ExpressionTrace>,
 }
 
-/// A validation that does not hold.
+/// A validation that is not true.
 #[derive(Debug)]
 pub(super) struct Decided {
-    /// Its place among the validations.
+    /// Its index.
     pub(super) index: usize,
     pub(super) message: String,
     pub(super) reason: Option<Box<str>>,
@@ -48,7 +48,7 @@ pub(super) struct Annotated {
     pub(super) value: Result<Option<String>, ExpressionFailure>,
 }
 
-/// An expression that has no value.
+/// A failed expression.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum ExpressionFailure {
     #[error("compilation error: {0}")]
@@ -67,13 +67,13 @@ struct Subject<'s> {
     namespace: Option<&'s Json>,
     params: Option<&'s Json>,
     policy: &'s CompiledPolicy,
-    /// The expressions evaluated so far, where that is recorded.
+    /// The expressions evaluated so far, if recorded.
     records: Option<RefCell<Vec<ExpressionTrace>>>,
 }
 
 impl Subject<'_> {
-    /// Evaluates programs in order within one budget, and returns the remaining budget. Variables are evaluated anew
-    /// in every list.
+    /// Evaluates programs in order within one cost budget, and returns the remaining budget. Variables are evaluated
+    /// anew in every list.
     fn list<'l, T>(
         &'l self,
         role: ExpressionRole,
@@ -123,7 +123,7 @@ impl Subject<'_> {
     }
 }
 
-/// The records of an expression and of the variables it was the first to select, as a trace tells them.
+/// The records of an expression and of the variables it was the first to use, for the trace.
 pub(super) fn traced(
     policy: &CompiledPolicy,
     role: ExpressionRole,
@@ -152,14 +152,14 @@ pub(super) fn traced(
     })
 }
 
-/// The presence of the authorizer among the variables.
+/// The availability of the authorizer in expressions.
 #[derive(Clone, Copy)]
 enum Bound {
     Authorizer,
     NoAuthorizer,
 }
 
-/// Evaluates a policy on a matching request. The caller provides the clock.
+/// Evaluates a policy for a matching request. The caller provides the clock.
 pub(super) fn evaluate(
     policy: &CompiledPolicy,
     version: &mut Version,
@@ -236,7 +236,7 @@ impl Subject<'_> {
                 None => Ok(true),
             });
         })?;
-        // Even the messages of validations that hold are made, and may cost too much.
+        // Message expressions of validations that are true are evaluated too, and may exceed the budget.
         let mut messages: Vec<Option<String>> = Vec::new();
         let mut out_of_budget = false;
         if validations.iter().any(|v| v.message_program.is_some()) {

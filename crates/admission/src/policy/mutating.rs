@@ -34,7 +34,7 @@ use crate::webhook::convert;
 pub struct MutatingPolicies(Plugin);
 
 impl MutatingPolicies {
-    /// A plugin without any policies yet.
+    /// Creates a plugin without policies.
     #[must_use]
     pub fn new(host: Host) -> Self {
         Self::with_policies(host, Arc::new(Policies::new(PolicyKind::Mutating)))
@@ -59,7 +59,7 @@ impl MutatingPolicies {
             invocations: Vec::new(),
             last: None,
         };
-        // Whether a policy applies is decided for all of them on the object as it came.
+        // Matching of all policies uses the original object.
         pass.select(admission).await;
         let decision = pass.mutate(admission).await;
         admission.running.namespace = pass.run.matcher.namespace().cloned();
@@ -107,7 +107,7 @@ impl Invocation {
     }
 }
 
-/// An error of a policy whose failure policy is to refuse.
+/// An error of a policy with the failure policy `Fail`.
 struct PolicyError {
     policy: Arc<CompiledPolicy>,
     binding: Option<CompiledBinding>,
@@ -138,7 +138,7 @@ struct Pass<'p> {
     versions: Versions,
     errors: Vec<PolicyError>,
     invocations: Vec<Invocation>,
-    /// The version that was mutated last.
+    /// The last mutated version.
     last: Option<usize>,
 }
 
@@ -280,7 +280,7 @@ impl Pass<'_> {
         self.conclude(&admission.request)
     }
 
-    /// In the second round, what plugins changed since calls for all that can run again.
+    /// In the second round, changes by plugins since the first reinvoke all reinvocable policies.
     fn enter(&self, admission: &mut Admission) {
         if !admission.is_reinvocation() {
             return;
@@ -394,7 +394,7 @@ impl Pass<'_> {
         self.versions.at(version)?.versioned.object.clone()
     }
 
-    /// Returns true if the match conditions of a policy let it run.
+    /// Returns true if the match conditions of a policy are true.
     fn check_conditions(
         &mut self,
         admission: &mut Admission,
@@ -427,8 +427,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Makes the object the policies left the object of the request. Where they matched in several
-    /// versions, only what was made of the last of them counts.
+    /// Sets the object after mutation on the request. If policies matched in several versions, only the last mutated
+    /// one is used.
     async fn write_back(&mut self, admission: &mut Admission) -> Result<(), Decision> {
         let last = self.last.and_then(|at| self.versions.at(at));
         let last = last.filter(|version| version.is_dirty);
@@ -441,7 +441,7 @@ impl Pass<'_> {
         match convert(&*self.run.host.kinds, &object, &kind).await {
             Ok(object) => {
                 admission.request.set_patched(object);
-                // Times have been through JSON now.
+                // Timestamps have been encoded to JSON now.
                 admission.request.fine_times = false;
                 Ok(())
             }

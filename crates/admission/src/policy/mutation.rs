@@ -1,4 +1,4 @@
-//! One mutation: what its expression makes, and what that makes of the object.
+//! One mutation: evaluates its expression, and applies the result to the object.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/policy/mutating/patch/{smd,json_patch}.go
 
@@ -21,22 +21,22 @@ use crate::object::Object;
 use crate::request::Request;
 use crate::status;
 
-/// The largest object that a mutation makes, and the largest patch. Each may read what the one before it
-/// made, so that objects would double from one to the next.
+/// The maximum size of a mutated object, and of a patch. Each mutation may read the previous result, so objects could
+/// double with each.
 const MAX_BYTES: usize = 16 << 20;
 
 /// A mutation that failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MutationError {
-    /// The failure policy decides.
+    /// The failure policy applies.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// The request is answered with this at once.
+    /// The request fails with this status.
     #[error("{}", .0.message)]
     Status(Box<Status>),
 }
 
-/// The ways in which a mutation fails.
+/// The errors of a mutation.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error("{0}")]
@@ -84,9 +84,9 @@ pub(super) struct Subject<'s> {
     pub(super) policy: &'s CompiledPolicy,
     pub(super) namespace: Option<&'s Json>,
     pub(super) params: Option<&'s Json>,
-    /// The place of the mutation among those of the policy.
+    /// The index of the mutation in its policy.
     pub(super) index: usize,
-    /// The expressions that were evaluated, where that is recorded.
+    /// The evaluated expressions, if recorded.
     pub(super) records: Option<RefCell<Vec<ExpressionTrace>>>,
 }
 
@@ -204,7 +204,7 @@ impl Subject<'_> {
             .map_err(Failure::from)?)
     }
 
-    /// The patched object; nothing where a `test` failed.
+    /// The patched object; `None` if a `test` failed.
     fn patch(
         &self,
         version: &Version,
@@ -231,7 +231,7 @@ fn check_names(object: &Constructed<'_>) -> Result<(), Failure> {
     object.check_type_names().map_err(Failure::TypeNames)
 }
 
-/// About how many bytes a tree has as JSON.
+/// The approximate size of a tree as JSON.
 fn bytes(tree: &Json) -> usize {
     let mut pending = vec![tree];
     let mut bytes: usize = 0;
@@ -250,7 +250,7 @@ fn bytes(tree: &Json) -> usize {
     bytes
 }
 
-/// A patch operation in the form patches are read in.
+/// Converts an expression's value to a patch operation.
 fn operation(value: &Value<'_>) -> Result<Json, Failure> {
     let Value::Object(operation) = value else {
         return Err(Failure::NotAnOperation(value.type_name().to_owned()));
@@ -278,8 +278,7 @@ fn operation(value: &Value<'_>) -> Result<Json, Failure> {
     Ok(Json::Object(members))
 }
 
-/// The parameters as a mutation sees them: without `apiVersion` and `kind` if their kind is built
-/// in.
+/// The parameters as a mutation sees them: without `apiVersion` and `kind` for built-in kinds.
 pub(super) fn shown(params: &Arc<crate::host::Param>) -> Json {
     let mut value = params.object.value().clone();
     if params.is_built_in

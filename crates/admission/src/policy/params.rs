@@ -1,4 +1,4 @@
-//! The parameters of bindings, looked up once for a request.
+//! The parameters of bindings, looked up once per request.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/policy/generic/policy_dispatcher.go (CollectParams)
 
@@ -13,7 +13,7 @@ use crate::configuration::{
 };
 use crate::host::{Param, ParamError, ParamScope, Params};
 
-/// Looks up parameters and remembers them.
+/// Looks up parameters and caches them.
 pub(super) struct ParamLookup<'p> {
     params: &'p dyn Params,
     /// By kind, namespace and name.
@@ -24,7 +24,7 @@ fn key(kind: &ParamKind, namespace: &str, name: &str) -> [String; 4] {
     [&kind.api_version, &kind.kind, namespace, name].map(str::to_owned)
 }
 
-/// Parameters that a policy cannot be evaluated with.
+/// The error of a parameter lookup.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
     #[error("failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'")]
@@ -47,7 +47,7 @@ pub(super) enum SourceError {
     Lookup(#[from] ParamError),
 }
 
-/// The kind of parameters of a policy, which is unknown.
+/// The error for an unknown parameter kind.
 pub(super) fn unknown_kind(kind: &ParamKind) -> SourceError {
     let (group, version) = kind.group_version();
     SourceError::UnknownKind {
@@ -70,8 +70,7 @@ impl<'p> ParamLookup<'p> {
         self.params.scope(kind)
     }
 
-    /// The parameters to evaluate a policy with, one after the other; none of them stands for an
-    /// evaluation without.
+    /// The parameters to evaluate a policy with, one evaluation each; `None` is an evaluation without parameters.
     pub(super) async fn collect(
         &mut self,
         policy: &CompiledPolicy,
@@ -143,7 +142,7 @@ impl<'p> ParamLookup<'p> {
         Ok(found)
     }
 
-    /// A namespace as expressions see it.
+    /// A namespace in the form for expressions.
     ///
     /// UPSTREAM: apiserver pkg/admission/plugin/cel/condition.go (CreateNamespaceObject)
     pub(super) async fn namespace(&self, name: &str) -> Result<Option<Arc<Json>>, ParamError> {

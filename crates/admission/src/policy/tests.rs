@@ -1,4 +1,4 @@
-//! The plugins on a host that has little: what follows from matching, params, errors and actions.
+//! The policy plugins on a minimal host: matching, params, errors and actions.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::request::{Operation, Request, kind, resource};
 use crate::testing::NoCaller;
 use crate::trace::Enforcement;
 
-/// ConfigMaps are parameters: `one` in the namespace `shop`, `two` and `three` labelled alike.
+/// ConfigMaps as parameters: `one` in the namespace `shop`, `two` and `three` with equal labels.
 #[derive(Debug)]
 struct ConfigMaps;
 
@@ -132,7 +132,7 @@ fn deny() -> Json {
     json!({"validationActions": ["Deny"]})
 }
 
-/// The code, reason and message a validating policy answers with; nothing when it lets pass.
+/// The code, reason and message of a denial by a validating policy; `None` if allowed.
 async fn validated(
     spec: Json,
     bindings: &[Json],
@@ -216,7 +216,7 @@ async fn a_failed_validation_is_told_with_its_message_and_reason() {
 async fn errors_meet_the_failure_policy_and_plain_failures_do_not() {
     let broken = json!({"expression": "object.zzz", "message": "m"});
     let fails = |policy: &str| json!({"failurePolicy": policy, "validations": [broken]});
-    // The type does not fit either, which a stored policy could have from another release.
+    // The type does not match either, which a policy stored by another release could have.
     assert_eq!(
         message(fails("Fail"), &[deny()]).await.as_deref(),
         Some("compilation error: must evaluate to bool but got dyn")
@@ -292,7 +292,7 @@ async fn audit_annotations_are_joined_and_their_errors_refuse() {
         .at(Level::Metadata)
         .map(|(_, value)| value)
         .collect();
-    // The name of the policy has no dot here, so the keys are what they are.
+    // The name of the policy contains no dot, so the keys are used unchanged.
     assert_eq!(annotations, ["limit 1, limit 2", "same"]);
     let asks = "authorizer.path('/x').check('get').allowed() ? 'a' : 'b'";
     let spec = json!({"auditAnnotations": [{"key": "k", "valueExpression": asks}]});
@@ -560,7 +560,7 @@ async fn policies_judge_neither_themselves_nor_reviews() {
     }
 }
 
-/// The object after mutation, or the status of a refusal, and how often expressions ran.
+/// The object after mutation, or the status of a denial, and the number of evaluations.
 async fn mutated(
     spec: Json,
     bindings: &[Json],
@@ -612,7 +612,7 @@ async fn patches_are_applied_one_after_the_other() {
         (&json!(6), &json!("6"))
     );
     assert_eq!(ran, 2);
-    // What is deleted is not mutated.
+    // Deletions are not mutated.
     let spec = json!({"mutations": [patch("object.zzz")]});
     let (told, ran) = mutated(spec, &[json!({})], request(Operation::Delete)).await;
     assert_eq!((told, ran), (Ok(Json::Null), 0));

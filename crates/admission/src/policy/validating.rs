@@ -38,7 +38,7 @@ const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
 pub struct ValidatingPolicies(Plugin);
 
 impl ValidatingPolicies {
-    /// A plugin without any policies yet.
+    /// Creates a plugin without policies.
     #[must_use]
     pub fn new(host: Host) -> Self {
         Self::with_policies(host, Arc::new(Policies::new(PolicyKind::Validating)))
@@ -103,7 +103,7 @@ impl plugin::Plugin for ValidatingPolicies {
     }
 }
 
-/// The first reason to refuse a request. All policies are evaluated all the same.
+/// The first denial of a request. All policies are evaluated nevertheless.
 struct Denial {
     policy: Arc<CompiledPolicy>,
     binding: Option<CompiledBinding>,
@@ -210,7 +210,7 @@ impl Judge<'_> {
             }
         };
         let mut collected = Collected::new();
-        // Bindings with the same parameters come to the same.
+        // Bindings with the same parameters have the same result.
         let mut known: HashMap<Option<usize>, Arc<Evaluated>> = HashMap::new();
         for binding in bound.bindings.iter() {
             let selected = self.run.select_binding(binding, &admission.request).await;
@@ -251,7 +251,7 @@ impl Judge<'_> {
                 let Some(version) = at.and_then(|at| self.versions.at(at)) else {
                     break;
                 };
-                // The lookup keeps them, so an address stands for one parameter.
+                // The lookup keeps them alive, so an address identifies a parameter.
                 let key = param.as_ref().map(|param| Arc::as_ptr(param) as usize);
                 let evaluated = known.entry(key).or_insert_with(|| {
                     let started = self.run.host.clock.now();
@@ -383,7 +383,7 @@ fn collect(collected: &mut Collected, index: usize, value: &str) {
     }
 }
 
-/// Upstream cuts in the middle of a character; a text of ours ends before it.
+/// Truncates at a character boundary; upstream may cut within a character.
 fn cut(value: &str) -> &str {
     let mut end = MAX_ANNOTATION_BYTES.min(value.len());
     while !value.is_char_boundary(end) {

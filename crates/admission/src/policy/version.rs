@@ -1,4 +1,4 @@
-//! The objects of a request in the version a policy matched.
+//! The objects of a request in the version that a policy matched.
 
 use serde_json::Value as Json;
 
@@ -12,19 +12,19 @@ use crate::object::Object;
 use crate::request::Request;
 use crate::webhook::Versioned;
 
-/// Both objects in one version, and what expressions see of the request.
+/// Both objects in one version, and the request variables of expressions.
 pub(super) struct Version {
     pub(super) target: Target,
     pub(super) versioned: Versioned,
-    /// True once a policy has replaced the object, even by an equal one.
+    /// True once a policy has replaced the object, even with an equal one.
     pub(super) is_dirty: bool,
-    /// The facts for match conditions: the resource as the client addressed it.
+    /// The facts for match conditions, with the requested resource.
     conditions: Facts,
-    /// The facts for all other expressions where they differ: the resource that matched.
+    /// The facts for all other expressions, with the matched resource, if it differs.
     body: Option<Facts>,
 }
 
-/// Objects that are not available in the version a policy matched.
+/// The error of converting objects to the matched version.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VersionError {
     #[error("the matched version is no longer served")]

@@ -1,17 +1,17 @@
-//! Invariants of dispatch that turned out not to hold.
+//! Violated invariants of dispatch.
 //!
-//! A webhook that was not called did not agree, so each of these denies the request with an internal error, whatever
-//! the failure policy: it covers failures of webhooks, not of this process.
+//! A webhook that was not called has not allowed the request, so each of these denies it with an internal error,
+//! whatever the failure policy: that applies to failures of webhooks, not of this process.
 
 use lockgate_api::meta::status::Status;
 use lockgate_go::quote::quote;
 
 use crate::decision::{Cause, Decision};
 
-/// A broken invariant.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Broken {
-    /// The index names a webhook that the snapshot does not have.
+    /// The index contains a webhook that the snapshot does not have.
     #[error("webhook {0} is indexed but not registered")]
     Index(usize),
     /// The target of a match is not among the equivalent resources.

@@ -1,4 +1,4 @@
-//! Keeps a panic in the code of a caller from taking the request's task with it.
+//! Contains panics of callers, so that they do not end the request's task.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -11,10 +11,10 @@ use std::task::Poll;
 #[error("{0}")]
 pub(super) struct Panicked(String);
 
-/// Runs a future to its end, or to its panic.
+/// Runs a future until it completes or panics.
 ///
-/// State shared with the future is only reached through locks and atomics that recover, so it is
-/// safe to continue after the panic.
+/// State shared with the future is only accessed through locks and atomics that recover, so it is safe to continue
+/// after the panic.
 pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut future = pin!(future);
     poll_fn(|context| {

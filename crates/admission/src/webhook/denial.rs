@@ -5,10 +5,10 @@
 use lockgate_api::meta::status::Status;
 use lockgate_go::quote::quote;
 
-/// No HTTP response can carry a higher code.
+/// The maximum code of an HTTP response.
 const MAX_CODE: i32 = 999;
 
-/// The status the client gets.
+/// The status for the client.
 pub(super) fn denial(webhook: &str, status: Option<Status>) -> Status {
     let mut status = status.unwrap_or_default();
     status.kind = String::from("Status");
@@ -25,7 +25,7 @@ pub(super) fn denial(webhook: &str, status: Option<Status>) -> Status {
     status
 }
 
-/// The status of a webhook that may have side effects when nothing is to be changed.
+/// The status for a webhook with possible side effects in a dry run.
 pub(super) fn dry_run_unsupported(webhook: &str) -> Status {
     let webhook = quote(webhook);
     Status::bad_request(format!(

@@ -31,20 +31,20 @@ use crate::trace::{CallOutcome, CallTrace, Change, HookTrace, PatchTrace};
 pub struct MutatingWebhooks(Hooks);
 
 impl MutatingWebhooks {
-    /// A plugin without any webhooks yet.
+    /// Creates a plugin without webhooks.
     #[must_use]
     pub fn new(host: Host) -> Self {
         let none = Configurations::new(ConfigurationKind::Mutating);
         Self::with_configurations(host, Arc::new(none))
     }
 
-    /// A plugin on shared configurations.
+    /// Creates a plugin with shared configurations.
     #[must_use]
     pub fn with_configurations(host: Host, configurations: Arc<Configurations>) -> Self {
         Self(Hooks::new(host, configurations))
     }
 
-    /// The same, with match conditions that count or do not.
+    /// Enables or disables match conditions.
     #[must_use]
     pub fn with_conditions(mut self, gate: ConditionsGate) -> Self {
         self.0.conditions = gate;
@@ -61,7 +61,7 @@ impl MutatingWebhooks {
         let (relevant, matcher) = match self.0.relevant(admission).await {
             Ok(Some(relevant)) => relevant,
             Ok(None) => {
-                // Nothing is called, but the second round still has to know what it began with.
+                // Nothing is called, but the second round must know the initial object.
                 admission
                     .reinvocation
                     .leave(admission.request.object.as_ref());
@@ -121,16 +121,16 @@ impl Plugin for MutatingWebhooks {
     }
 }
 
-/// One pass over the hooks.
+/// One pass over the webhooks.
 struct Pass<'p> {
     hooks: &'p Hooks,
     host: &'p Host,
     matcher: Matcher<'p>,
-    /// The objects in the version the last hook wanted.
+    /// The objects in the version of the last webhook.
     versioned: Option<Versioned>,
-    /// The variables of match conditions in the versions of earlier hooks.
+    /// The variables of match conditions in the versions of earlier webhooks.
     facts: Vec<(GroupVersionKind, Facts)>,
-    /// Set when the versioned object is newer than the request's.
+    /// True if the versioned object is newer than the request's.
     dirty: bool,
     reviews: Reviews,
     calls: usize,
@@ -235,7 +235,7 @@ impl Pass<'_> {
         versioned.or(request.object.as_ref())
     }
 
-    /// Converts the objects to a hook's version. A changed object is converted through the version of the request.
+    /// Converts the objects to a webhook's version. A changed object is converted through the version of the request.
     async fn convert_to(
         &mut self,
         request: &mut Request,
@@ -261,7 +261,7 @@ impl Pass<'_> {
         if let Some(mut before) = self.versioned.replace(versioned)
             && let Some(mut facts) = before.facts.take()
         {
-            // The object may have become another by the time its version is wanted again.
+            // The object may change before its version is needed again.
             facts.forget();
             self.facts.push((before.kind, facts));
         }
@@ -270,7 +270,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Makes the object the webhooks left the object of the request.
+    /// Sets the object after mutation on the request.
     async fn write_back(&mut self, request: &mut Request) -> Decision {
         let versioned = self
             .versioned
@@ -288,7 +288,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Calls one hook and takes over what it made of the object.
+    /// Calls one webhook and applies its patch.
     async fn call(
         &mut self,
         hook: &Arc<CompiledHook>,
@@ -319,7 +319,7 @@ impl Pass<'_> {
                 if let Some((object, patch)) = patched {
                     match &mut self.versioned {
                         Some(versioned) => {
-                            // Objects that are shared are copied when they change.
+                            // Shared objects are copied when they change.
                             if self.matcher.is_recording() {
                                 let before = versioned.object.clone();
                                 trace.change = before.map(|before| Change {
@@ -379,7 +379,7 @@ impl Pass<'_> {
     /// Derives the decision from a call.
     fn conclude(&self, hook: &CompiledHook, request: &Request, call: &CallTrace) -> Decision {
         if call.failed_open(hook.failure_policy()) {
-            // The time of the whole request may be up, not only that of this call.
+            // The deadline of the entire request may have expired, not only that of this call.
             if request.is_over(self.host.clock.now()) {
                 return Decision::deny(status::request_timeout(), Cause::Timeout);
             }
@@ -421,7 +421,7 @@ fn note_not_reinvoked(admission: &mut Admission) {
     }
 }
 
-/// Upstream wraps this error once where it converts and once where it dispatches.
+/// Upstream wraps this error twice: in the conversion and in the dispatcher.
 fn double_internal_error(error: &str) -> Status {
     Status::internal_error(&Status::internal_error(error).message)
 }
@@ -450,7 +450,7 @@ impl CallTrace {
         }
     }
 
-    /// Records the outcome of the call. Denials too may have warnings and annotations.
+    /// Records the outcome of the call. Denials may have warnings and annotations too.
     pub(super) fn take(
         &mut self,
         reply: Reply,

@@ -1,4 +1,4 @@
-//! Applying the patch of an answer.
+//! Applies the patch of a response.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/mutating/dispatcher.go
 
@@ -14,8 +14,8 @@ use crate::json_patch::Patch;
 use crate::object::Object;
 use crate::trace::PatchTrace;
 
-/// Applies the patch, if there is one. What does not apply is the server's error, not the
-/// webhook's: the failure policy does not apply.
+/// Applies the patch, if any. A patch that cannot be applied is a server error, not the webhook's: the failure policy
+/// does not apply.
 pub(super) fn apply(
     webhook: &str,
     answer: &Answer,
@@ -48,7 +48,8 @@ pub(super) fn apply(
             code,
         ));
     }
-    // The patch is applied to the text of the object. Without a schema numbers are read from it by their look.
+    // The patch is applied to the JSON text of the object. Without a schema the type of a number depends on its
+    // notation.
     let written = match kinds.is_built_in(kind) {
         true => None,
         false => rewritten_numbers(object.value()),
@@ -56,7 +57,7 @@ pub(super) fn apply(
     let patched = patch
         .apply(written.as_ref().unwrap_or_else(|| object.value()))
         .map_err(|error| Failure::internal(&error.to_string()))?;
-    // The type is a part of the object, which is filled in when it is read.
+    // The type is part of the object, and is set when it is decoded.
     let says_type = |value: &Value, member: &str| value.get(member).is_some_and(Value::is_string);
     let loses_type = ["apiVersion", "kind"]
         .iter()
@@ -66,7 +67,7 @@ pub(super) fn apply(
         false => kinds.decode(patched, kind),
     };
     let mut patched = decoded.map_err(|error| Failure::internal(&error.to_string()))?;
-    // Compared before defaults are filled in again: dropping a defaulted member is a change.
+    // Compared before defaults are applied again: dropping a defaulted field is a change.
     let changed = loses_type || !kinds.semantically_equal(kind, object.value(), &patched);
     let unwritten = kinds.complete(&mut patched, kind);
     let trace = PatchTrace {
@@ -77,14 +78,14 @@ pub(super) fn apply(
     Ok(Some((patched, trace)))
 }
 
-/// The object with its doubles as they are read again after Go has written them: a whole one is written
-/// without a point, and read as an integer if it fits one. Nothing if it has none of these.
+/// The object with its floats as they are decoded after Go has encoded them: an integral one is written without a
+/// decimal point, and decoded as an integer if it fits. `None` if there are none.
 fn rewritten_numbers(value: &Value) -> Option<Value> {
     const LEAST_WITH_EXPONENT: f64 = 1e21;
     fn integer(number: &Number) -> Option<i64> {
         let double = number.as_f64().filter(|_| number.is_f64())?;
         let is_whole = double.fract() == 0.0 && double.abs() < LEAST_WITH_EXPONENT;
-        // The text of a whole double has no exponent, so it is an integer if it is in range.
+        // The encoding of an integral float has no exponent, so it is an integer if it is in range.
         is_whole
             .then(|| format!("{double:.0}").parse().ok())
             .flatten()

@@ -17,23 +17,23 @@ use crate::configuration::{CompiledHook, SideEffects};
 use crate::host::Host;
 use crate::trace::CallOutcome;
 
-/// No call takes longer, even without any deadline.
+/// The maximum duration of a call, even without a deadline.
 ///
 /// UPSTREAM: apiserver pkg/util/webhook/client.go
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// The grace period after the deadline before a caller is abandoned. A caller that keeps the deadline can report the
-/// phase, and should be the first to notice.
+/// The grace period after the deadline before a caller is abandoned. A caller that honours the deadline can report the
+/// phase, and should do so first.
 const GRACE: Duration = Duration::from_millis(250);
 
 /// A call without a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Failure {
-    /// The call failed or its answer is malformed. The failure policy decides.
+    /// The call failed or its response is malformed. The failure policy applies.
     Call {
         /// The text after `failed calling webhook "…": `.
         reason: String,
-        /// The code of the status upstream keeps for metrics.
+        /// The status code for upstream's metrics.
         code: i32,
         phase: Option<Phase>,
     },
@@ -70,7 +70,7 @@ impl Failure {
     }
 }
 
-/// The status of a call that failed under `Fail`.
+/// The status of a failed call with `Fail`.
 pub(super) fn failed_call(webhook: &str, reason: &str) -> Status {
     Status::internal_error(&format!(
         "failed calling webhook {}: {reason}",
@@ -83,13 +83,13 @@ pub(super) fn failed_call(webhook: &str, reason: &str) -> Status {
 pub(super) struct Reply {
     pub(super) uid: String,
     pub(super) allowed_time: Option<Duration>,
-    /// From asking to having read the answer.
+    /// The duration, from the request until the response was read.
     pub(super) took: Duration,
     pub(super) phases: Vec<(Phase, Duration)>,
     pub(super) result: Result<Answer, Failure>,
 }
 
-/// Checks what must hold before a review is made, and chooses its version.
+/// Checks the preconditions of a review, and selects its version.
 pub(super) fn prepare(hook: &CompiledHook, dry_run: bool) -> Result<ReviewVersion, Failure> {
     if dry_run {
         match hook.side_effects {
@@ -192,7 +192,7 @@ fn read(
     };
     answer::read(&http, question).map_err(|error| match error {
         AnswerError::Call { message, code } => {
-            // A content type that cannot be read is an internal error to upstream's client.
+            // An unparsable content type is an internal error to upstream's client.
             let bad_type = http
                 .content_type
                 .is_some_and(|text| !text.is_empty() && parse_media_type(text).is_err());

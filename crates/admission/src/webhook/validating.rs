@@ -1,4 +1,4 @@
-//! Calls validating webhooks all at once.
+//! Calls validating webhooks in parallel.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/validating/dispatcher.go
 
@@ -36,20 +36,20 @@ const NAME: &str = "ValidatingAdmissionWebhook";
 pub struct ValidatingWebhooks(Hooks);
 
 impl ValidatingWebhooks {
-    /// A plugin without any webhooks yet.
+    /// Creates a plugin without webhooks.
     #[must_use]
     pub fn new(host: Host) -> Self {
         let none = Configurations::new(ConfigurationKind::Validating);
         Self::with_configurations(host, Arc::new(none))
     }
 
-    /// A plugin on shared configurations.
+    /// Creates a plugin with shared configurations.
     #[must_use]
     pub fn with_configurations(host: Host, configurations: Arc<Configurations>) -> Self {
         Self(Hooks::new(host, configurations))
     }
 
-    /// The same, with match conditions that count or do not.
+    /// Enables or disables match conditions.
     #[must_use]
     pub fn with_conditions(mut self, gate: ConditionsGate) -> Self {
         self.0.conditions = gate;
@@ -107,7 +107,7 @@ impl ValidatingWebhooks {
         first_refusal
     }
 
-    /// Decides about all hooks before any is called. The first error ends it.
+    /// Matches all webhooks before any is called. The first error ends it.
     async fn select(
         &self,
         admission: &mut Admission,
@@ -218,7 +218,7 @@ impl Plugin for ValidatingWebhooks {
 
 /// A pending call.
 struct Ask {
-    /// The position of its hook in the trace.
+    /// The position of its webhook in the trace.
     position: usize,
     hook: Arc<CompiledHook>,
     resource: GroupVersionResource,
@@ -229,11 +229,10 @@ struct Ask {
     review: Result<(ReviewVersion, Arc<ReviewBody>), Failure>,
 }
 
-/// A call that ended: the position of its hook in the trace, the hook, the call, and why it was lost, if it
-/// was.
+/// A completed call: the position of its webhook in the trace, the webhook, the call, and the error if it was lost.
 type Asked = (usize, Arc<CompiledHook>, CallTrace, Option<Broken>);
 
-/// Calls all webhooks in parallel and waits for all, recording each call as it ends. The request's task polls all
+/// Calls all webhooks in parallel and waits for all, recording each call when it ends. The request's task polls all
 /// calls: dropping it drops them.
 async fn ask_all(host: &Host, questions: &[Ask], mut ended: impl FnMut(Asked)) {
     if let [question] = questions {
@@ -253,8 +252,8 @@ impl Ask {
         let hook = Arc::clone(&self.hook);
         match contain(self.call(host)).await {
             Ok(call) => (self.position, hook, call, None),
-            // Panics of callers are contained further down, so this is a bug of ours: the webhook did not
-            // decide, and its failure policy does not apply.
+            // Panics of callers are contained elsewhere, so this is an internal error: the webhook did not decide, and
+            // its failure policy does not apply.
             Err(_) => {
                 let broken = Broken::Task(hook.name().to_owned());
                 let mut call = self.trace();

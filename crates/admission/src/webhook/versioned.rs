@@ -1,7 +1,7 @@
 //! The objects of a request in a webhook's version, and the reviews built from them.
 //!
-//! Each object is converted once per version and written once per state; a review is put together
-//! once per state, resource and version of the review.
+//! Each object is converted once per version and encoded once per state; a review is built once per state, resource and
+//! review version.
 //!
 //! UPSTREAM: apiserver pkg/admission/conversion.go
 
@@ -43,7 +43,7 @@ impl Versioned {
         })
     }
 
-    /// The object has become another.
+    /// Replaces the object.
     pub(super) fn replace_object(&mut self, object: Object) {
         self.object = Some(object);
         if let Some(facts) = &mut self.facts {
@@ -63,7 +63,7 @@ async fn convert_some(
     }
 }
 
-/// The object in another version; the object itself when it is in that version already.
+/// Converts an object to another version; returns the object itself if it is in that version already.
 pub(crate) async fn convert(
     kinds: &dyn Kinds,
     object: &Object,
@@ -76,7 +76,7 @@ pub(crate) async fn convert(
     }
 }
 
-/// Returns `true` if a tree is of a kind, or does not say its kind.
+/// Returns `true` if a tree has the given kind, or none.
 fn is_of(value: &Value, kind: &GroupVersionKind) -> bool {
     let says = |name: &str| value.get(name).and_then(Value::as_str);
     let Some(found) = says("kind") else {
@@ -87,12 +87,12 @@ fn is_of(value: &Value, kind: &GroupVersionKind) -> bool {
     (group, version, found) == (&*kind.group, &*kind.version, &*kind.kind)
 }
 
-/// The reviews about one state of the objects.
+/// The reviews for one state of the objects.
 #[derive(Debug, Default)]
 pub(super) struct Reviews(Vec<(Target, ReviewVersion, Arc<ReviewBody>)>);
 
 impl Reviews {
-    /// Forgets all: the objects have changed.
+    /// Clears the cache after a change of the objects.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

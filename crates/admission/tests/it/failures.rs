@@ -1,4 +1,4 @@
-//! The failure table, both kinds of hooks, both policies, with and without a dry run.
+//! The failure table: both kinds of webhooks, both failure policies, with and without dry run.
 
 use lockgate_admission::decision::Cause;
 use lockgate_api::registration::{ConfigurationKind, Webhook};
@@ -8,7 +8,7 @@ use super::support::*;
 
 const H: &str = "h.example.com";
 
-/// The expected result of a failed call under `Fail`: the text after `failed calling webhook …: `, and the code in
+/// The expected result of a failed call with `Fail`: the text after `failed calling webhook …: `, and the code in
 /// metrics.
 struct Failed {
     name: &'static str,

@@ -1,14 +1,13 @@
-//! Every way in which a webhook can fail, over the wire: what the client is told, what is counted, what
-//! the audit log says, and that nothing hangs or stays behind.
+//! Every way in which a webhook call can fail, over the wire: the error, the metrics, the audit annotations, and that
+//! nothing hangs or leaks.
 //!
 //! ```text
 //!   faults × {Fail, Ignore} × {first round, second round, validation} × {for real, dry run}
 //! ```
 //!
-//! In the second round a webhook answers first and fails when it is called again. What cannot be
-//! scripted in HTTP is a service that moves from a good address to a bad one in between. Before all
-//! that each webhook answers once with ample time, so that a connection is there and short deadlines
-//! are not spent on a handshake.
+//! In the second round a webhook succeeds first and fails when it is reinvoked. A Service that switches from a good to
+//! a bad address in between cannot be scripted in HTTP. First, each webhook responds once with ample time, so that a
+//! connection exists and short timeouts are not spent on a handshake.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,7 +42,7 @@ const AMPLE_SECONDS: i32 = 20;
 /// The tolerated delay after the deadline on a busy machine.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// So many cells run at once: few enough that a handshake is never late by itself.
+/// The number of concurrent cells: few enough that handshakes are not delayed.
 const AT_ONCE: usize = 24;
 
 /// One way to fail.
@@ -62,13 +61,13 @@ struct Fault {
 }
 
 enum Way {
-    /// By what the webhook answers.
+    /// The webhook responds with this.
     Answers(Answer),
-    /// By what is at its address, to which no request gets through.
+    /// The address, which no request reaches.
     At(SocketAddr),
 }
 
-/// Everything that the faults need.
+/// The resources that all faults use.
 struct Scene {
     authority: Authority,
     server: WebhookServer,
@@ -135,7 +134,7 @@ impl Scene {
         faults.extend(refusals());
         faults.extend(breaks(&self.gate));
         faults.extend(bad_answers());
-        // Those that only wait come first, while nothing else keeps the machine busy.
+        // Faults that only wait come first, while the machine is otherwise idle.
         faults.sort_by_key(|fault| !fault.times_out());
         faults
     }
@@ -172,7 +171,7 @@ fn answers(name: &'static str, answer: Answer, code: i32, says: &str) -> Fault {
     }
 }
 
-/// Answers in HTTP that are no success.
+/// HTTP responses with an error status.
 fn refusals() -> Vec<Fault> {
     let text = |code, body: &'static str| {
         Answer::http(code, body).header("content-type", "text/plain; charset=utf-8")
@@ -219,7 +218,7 @@ fn refusals() -> Vec<Fault> {
         answers("503", text(503, "no"), 503, &unavailable),
         answers("429", text(429, "slow down"), 429, &too_many),
         Fault {
-            // The first attempt and ten more.
+            // The first attempt and ten retries.
             requests: 11,
             ..answers(
                 "429 with Retry-After: 0",
@@ -249,7 +248,7 @@ fn refusals() -> Vec<Fault> {
     ]
 }
 
-/// Connections that break, and answers that take too long or too much.
+/// Connections that break, and responses that are too slow or too large.
 fn breaks(gate: &Gate) -> Vec<Fault> {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n";
     let reading = |name, answer, problem: &str| Fault {
@@ -263,7 +262,7 @@ fn breaks(gate: &Gate) -> Vec<Fault> {
     };
     vec![
         Fault {
-            // Reading may learn of the reset before it has seen the headers.
+            // The reset may be received before the headers.
             phase: None,
             ..answers(
                 "reset after headers",
@@ -313,7 +312,7 @@ fn breaks(gate: &Gate) -> Vec<Fault> {
     ]
 }
 
-/// Answers that arrive and make no sense.
+/// Responses with invalid content.
 fn bad_answers() -> Vec<Fault> {
     let json =
         |body: &'static str| Answer::http(200, body).header("content-type", "application/json");
@@ -391,7 +390,7 @@ fn cells() -> impl Iterator<Item = Cell> {
     })
 }
 
-/// Sends the service `hook` to a good address so many times, and to another from then on.
+/// Resolves the service `hook` to a good address this many times, and to another address afterwards.
 #[derive(Debug)]
 struct Moving {
     good: SocketAddr,
@@ -455,7 +454,7 @@ impl Fault {
         }
     }
 
-    /// Tries one cell and checks everything that can be seen of it.
+    /// Runs one cell and checks all of its observable effects.
     async fn try_in(&self, cell: Cell, scene: &Scene, path: &str) {
         let what = format!("{} in {cell:?}", self.name);
         let caller = self.caller(cell, scene, path);
@@ -465,7 +464,7 @@ impl Fault {
         };
         let mut request = create();
         request.dry_run = cell.dry_run;
-        // An engine of its own, so that nothing of it is counted.
+        // A separate engine, so that its counters start at zero.
         let before = world(&caller);
         let hook = served(H, "hook", path, scene.authority.pem(), AMPLE_SECONDS);
         before.hook_in(kind, "c", hook, Reply::allow());
@@ -478,7 +477,7 @@ impl Fault {
         let took = began.elapsed();
 
         let limit = Duration::from_secs(self.seconds().unsigned_abs().into());
-        // What else ended it, the text says: only a call that timed out says so.
+        // A call that timed out has used all of its timeout; other failures are distinguished by their message.
         assert!(!self.times_out() || took >= limit, "{what}: {took:?}");
         self.check_decision(cell, path, &outcome, &what);
         assert_eq!(outcome.annotations(), annotations(cell), "{what}");
@@ -490,7 +489,7 @@ impl Fault {
         }
     }
 
-    /// Reaches the webhook, which answers as often as it must before it fails.
+    /// Creates the caller, with a webhook that succeeds as often as needed before it fails.
     fn caller(&self, cell: Cell, scene: &Scene, path: &str) -> Arc<HttpsCaller> {
         let good = scene.server.address();
         let answers = answers_before(cell);
@@ -521,7 +520,7 @@ impl Fault {
             Place::Validation => Validating,
             Place::FirstRound => Mutating,
             Place::SecondRound => {
-                // A later webhook changes the object, so this one is called again.
+                // A later webhook changes the object, so this one is reinvoked.
                 hook = if_needed(hook);
                 let change = served("z.example.com", "change", "/change", ca, AMPLE_SECONDS);
                 world.hook_in(Mutating, "z", change, Reply::allow());
@@ -689,7 +688,7 @@ fn annotations(cell: Cell) -> Vec<(String, String)> {
     all
 }
 
-/// Waits until no more tasks are alive than there were.
+/// Waits until the number of tasks is back to the initial one.
 async fn settled(before: usize) {
     let alive = || {
         tokio::runtime::Handle::current()
@@ -736,14 +735,14 @@ async fn every_fault_meets_the_failure_policy_in_time() {
             fault.check_requests(cell, &requests, &path(at, nth));
         }
     }
-    // Nobody went where a redirect pointed.
+    // Redirects are not followed.
     assert!(requests.iter().all(|seen| seen.path != "/elsewhere"));
-    // Nobody read, and nobody kept, more of a huge answer than the limit and what is on the way.
+    // Of a huge response no more is read or buffered than the limit and the data in flight.
     let streamed = scene.server.streamed_bytes();
     let limit = (MAX_ANSWER_BYTES as u64 + (8 << 20)) * cells().count() as u64;
     assert!(streamed < limit, "{streamed} of {limit}");
 
-    // What comes too late is nobody's answer, and no connection is left behind.
+    // A late response is dropped, and no connection leaks.
     scene.gate.open();
     for server in scene.others.iter().chain([&scene.server]) {
         let closed = tokio::time::timeout(SLACK, server.wait_for_open_connections(0)).await;

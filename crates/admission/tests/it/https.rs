@@ -1,4 +1,4 @@
-//! The engine against a real webhook server: what the scripted caller shows holds over the wire too.
+//! The engine against a real webhook server: the results with the scripted caller hold over the wire too.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::support::*;
 
-/// Keeps lines.
+/// Collects log lines.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -34,7 +34,7 @@ impl<'w> MakeWriter<'w> for Log {
     }
 }
 
-/// The lines that running something logs, with `UID` for every uid.
+/// The lines that are logged during a future, with `UID` in place of every uid.
 fn log_of(run: impl AsyncFnOnce()) -> Vec<String> {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()

@@ -1,4 +1,4 @@
-//! The engine as its hosts see it, against webhooks that follow a script.
+//! The engine through its public API, against scripted webhooks.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,7 +9,7 @@
 mod support;
 
 mod examples {
-    //! The examples, run for real.
+    //! The examples, run end to end.
 
     mod notes;
 }

@@ -1,4 +1,4 @@
-//! A decision costs no memory, whatever it is.
+//! No decision allocates memory.
 
 use std::sync::Arc;
 

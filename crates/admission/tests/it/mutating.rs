@@ -21,7 +21,7 @@ const H: &str = "h.example.com";
 async fn patches_are_applied_or_refused() {
     let add_label = json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]).to_string();
     let fcw = "failed calling webhook \"h.example.com\": ";
-    // The last two columns: what is refused with `Fail`, and whether `Ignore` lets it pass.
+    // The last two columns: the error with `Fail`, and whether `Ignore` allows the request.
     for (name, response, request, want, ignorable) in [
         ("no patch", json!({"allowed": true}), create(), None, true),
         ("empty patch", patched("[]"), create(), None, true),
@@ -261,7 +261,7 @@ async fn the_review_says_what_was_asked() {
     );
 }
 
-/// `things` in `v1`, `v2` and `v3`; only `v3` cannot be converted to.
+/// `things` in `v1`, `v2` and `v3`; only conversion to `v3` fails.
 struct Things;
 
 impl Kinds for Things {

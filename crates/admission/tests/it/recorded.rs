@@ -1,4 +1,4 @@
-//! Objects in the trace: on request, and otherwise not.
+//! Objects in the trace: only on request.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ webhooks:
   admissionReviewVersions: [v1]
 ";
 
-/// Adds `data`, and denies what has it.
+/// Adds `data`, and denies objects that have it.
 fn webhook(review: &[u8]) -> Vec<u8> {
     let review: Value = serde_json::from_slice(review).unwrap();
     let uid = &review["request"]["uid"];
@@ -87,7 +87,7 @@ async fn a_trace_has_every_version_of_the_object_if_asked_to() {
             .filter(|one| *one == wanted)
             .count()
     };
-    // When mutation began; when validation began, and after the plugin.
+    // At the start of mutation; at the start of validation, and after the plugin.
     assert_eq!((count(&sent), count(&patched)), (1, 2), "{recorded:?}");
     let status = trace.steps.last().unwrap().status.as_ref().unwrap();
     assert!(

@@ -1,4 +1,4 @@
-//! Every row of the reinvocation table: who is called how often, and what is annotated.
+//! Every row of the reinvocation table: the number of calls, and the annotations.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ const A: &str = "a.example.com";
 const B: &str = "b.example.com";
 const C: &str = "c.example.com";
 
-/// Sets a label to a value that depends on who sets it.
+/// Sets a label to a value that depends on the webhook.
 fn set(key: &str, value: &str) -> Reply {
     let path = format!("/metadata/labels/{key}");
     Reply::patch(&json!([{"op": "add", "path": path, "value": value}]))
 }
 
-/// Sets a label that is there once only.
+/// Sets a label, in the first round only.
 fn set_once(key: &'static str) -> Reply {
     Reply::With(Arc::new(move |review| {
         let labels = &review["request"]["object"]["metadata"]["labels"];
@@ -39,7 +39,7 @@ struct Row {
     name: &'static str,
     hooks: Vec<(Webhook, Reply)>,
     calls: &'static [(&'static str, usize)],
-    /// `round_<r>_index_<i>` and whether it was a mutation.
+    /// `round_<r>_index_<i>` and whether the call mutated the object.
     mutations: &'static [(&'static str, bool)],
 }
 
@@ -210,7 +210,7 @@ async fn failing_open_twice_is_annotated_twice() {
     assert!(world.counters().contains(&counted));
 }
 
-/// Conditions are looked at in both rounds, of hooks too that are not to be called again.
+/// Match conditions are evaluated in both rounds, also those of webhooks that are not reinvoked.
 #[tokio::test]
 async fn match_conditions_count_in_both_rounds() {
     let when = |hook: Webhook, expression: &str| Webhook {
@@ -235,7 +235,7 @@ async fn match_conditions_count_in_both_rounds() {
     let counters = world.counters();
     assert!(counters.contains(&exclusions), "{counters:?}");
     let metrics = world.engine.metrics().render(SystemClock.now());
-    // The time is taken of conditions that are not all true.
+    // The duration is recorded for conditions that are not all true.
     let evaluations = format!(
         "apiserver_admission_match_condition_evaluation_seconds_count{{kind=\"webhook\",name=\"{A}\",\
          operation=\"CREATE\",type=\"admit\"}} 2"
@@ -257,7 +257,7 @@ async fn a_denial_in_the_second_round_counts() {
     assert_eq!(outcome.refusal(), Some((400, "", message.as_str())));
 }
 
-/// A plugin that runs before webhooks. In the second round it changes the object, or refuses it.
+/// A plugin that runs before webhooks. In the second round it changes the object, or rejects it.
 struct InTree(SecondRound);
 
 #[derive(Clone, Copy, PartialEq)]

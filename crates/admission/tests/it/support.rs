@@ -1,4 +1,4 @@
-//! Webhooks that follow a script, and short ways to say what is registered and asked.
+//! Scripted webhooks, and short ways to write registrations and requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -25,17 +25,17 @@ pub(crate) use ConfigurationKind::{Mutating, Validating};
 /// The reply of a webhook.
 #[derive(Clone)]
 pub(crate) enum Reply {
-    /// Answers with a response, into which the uid is put.
+    /// A response, with the request's uid added.
     Response(Value),
-    /// Answers with a response made from the review.
+    /// A response computed from the review.
     With(Arc<dyn Fn(&Value) -> Value + Send + Sync>),
-    /// Answers with these bytes.
+    /// A raw status, content type and body.
     Raw(u16, Option<&'static str>, &'static str),
-    /// Cannot be reached.
+    /// The webhook is unreachable.
     Unreachable(&'static str),
-    /// Answers later.
+    /// A delayed reply.
     After(Duration, Box<Self>),
-    /// Breaks.
+    /// The caller panics.
     Panics(&'static str),
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     lockgate_go::base64::encode(bytes)
 }
 
-/// One call as the webhook saw it.
+/// One call as the webhook received it.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) url: String,
@@ -78,7 +78,7 @@ pub(crate) struct Seen {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Reaches the scripted webhooks by their URLs.
+/// Calls the scripted webhooks by URL.
 #[derive(Default)]
 pub(crate) struct Script {
     replies: Mutex<HashMap<String, Reply>>,
@@ -210,12 +210,12 @@ impl World {
         }
     }
 
-    /// A host that reaches nobody in particular.
+    /// A host without cluster access.
     pub(crate) fn host() -> Host {
         Host::new(Arc::new(ScriptedCaller(Arc::default())))
     }
 
-    /// Registers a webhook in the configuration `c` and says what it does.
+    /// Registers a webhook in the configuration `c` with its reply.
     pub(crate) fn hook(&self, kind: ConfigurationKind, name: &str, reply: Reply) {
         self.hook_in(kind, "c", webhook(name), reply);
     }
@@ -266,7 +266,7 @@ impl World {
         self.seen().iter().filter(|seen| seen.url == url).count()
     }
 
-    /// The lines of counters, without their prefix.
+    /// The counters in exposition format, without their prefix.
     pub(crate) fn counters(&self) -> Vec<String> {
         let text = self.engine.metrics().render(SystemClock.now());
         text.lines()
@@ -289,7 +289,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Code, reason and message of a refusal.
+    /// Code, reason and message of a rejection.
     pub(crate) fn refusal(&self) -> Option<(i32, &str, &str)> {
         let status = self.decision.status()?;
         Some((status.code, &status.reason, &status.message))
@@ -320,7 +320,7 @@ fn texts(list: &[&str]) -> Option<Vec<String>> {
     Some(list.iter().map(|text| String::from(*text)).collect())
 }
 
-/// A webhook that matches everything, fails closed, and reads v1.
+/// A webhook that matches all resources, with failurePolicy Fail and v1 reviews.
 pub(crate) fn webhook(name: &str) -> Webhook {
     Webhook {
         name: name.to_owned(),
@@ -371,7 +371,7 @@ pub(crate) fn selecting(webhook: Webhook, key: &str, value: &str) -> Webhook {
     }
 }
 
-/// A config map that is made.
+/// The creation of a ConfigMap.
 pub(crate) fn create() -> Request {
     let mut request = Request::new(
         Operation::Create,
@@ -384,7 +384,7 @@ pub(crate) fn create() -> Request {
     request
 }
 
-/// A config map that is deleted.
+/// The deletion of a ConfigMap.
 pub(crate) fn delete() -> Request {
     let mut request = create();
     request.operation = Operation::Delete;

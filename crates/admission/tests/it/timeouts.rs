@@ -1,4 +1,4 @@
-//! Deadlines: a hook's own, the request's, and how hooks share it.
+//! Deadlines: of the webhook, of the request, and the time left for later webhooks.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn without_any_deadline_a_call_still_ends() {
     );
     let began = tokio::time::Instant::now();
     let outcome = world.run(Mutating, create()).await;
-    // This caller keeps no limit itself; it would have had the first quarter of a second to say so.
+    // This caller has no timeout itself; it would have had the first quarter of a second of the grace period to return.
     assert_eq!(began.elapsed(), Duration::from_millis(30_250));
     assert_eq!(timeouts(&world), [None]);
     let message = "Internal error occurred: failed calling webhook \"a.example.com\": failed to call \
@@ -130,7 +130,7 @@ async fn validating_hooks_are_not_called_after_the_deadline() {
     let message = "Timeout: request did not complete within requested timeout";
     assert_eq!(outcome.refusal(), Some((504, "Timeout", message)));
     assert!(world.seen().is_empty());
-    // Without a hook that matches, the time does not matter here.
+    // Without a matching webhook the deadline is irrelevant.
     World::new().run(Validating, request).await.allowed();
 }
 
@@ -164,7 +164,7 @@ async fn dropping_a_request_drops_its_calls() {
     );
     let counted = world.counters();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // Neither breaks, and nothing more is counted.
+    // Neither cancels the other, and nothing else is counted.
     assert_eq!(world.seen().len(), 2);
     assert_eq!(world.counters(), counted);
 }
@@ -221,7 +221,7 @@ async fn a_client_that_went_away_is_not_held_against_webhooks() {
                 slow = ignoring(slow);
             }
             world.hook_in(kind, "c", slow, Reply::allow().after(5));
-            // What a server does when the connection is closed: it drops the request.
+            // As a server does when the connection is closed: it drops the request.
             let second = Duration::from_secs(1);
             let given_up = tokio::time::timeout(second, world.run(kind, create())).await;
             assert!(given_up.is_err());
@@ -236,13 +236,13 @@ async fn a_client_that_went_away_is_not_held_against_webhooks() {
                      operation=\"CREATE\",rejected=\"{rejected}\",type=\"{call}\"}} 1"
                 )
             };
-            // Neither a rejection nor a failure that was ignored.
+            // Neither a rejection nor an ignored failure.
             let want = [counted("200", "a", false), counted("503", "b", !ignore)];
             assert_eq!(world.counters(), want);
-            // Mutation ends in any case; validation goes on where failures are ignored.
+            // Mutation fails in either case; validation continues if failures are ignored.
             let rejected = !ignore || kind == Mutating;
             let metrics = world.engine.metrics().render(SystemClock.now());
-            // Policies are a plugin of their own, which is counted too.
+            // Policies are a separate plugin, which is counted too.
             for (family, plugin) in [
                 ("step_admission", ""),
                 ("controller_admission", "Webhook\""),

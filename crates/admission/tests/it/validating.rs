@@ -1,4 +1,4 @@
-//! Validating dispatch: all at once, the first refusal to arrive, numbering.
+//! Validating dispatch: parallel calls, the first denial to arrive, indices of annotations.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Roles and bindings, evaluated from the objects that declare them.
+//! RBAC: Roles and bindings, evaluated from their API objects.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/auth/authorizer/rbac/rbac.go
 
@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 
 use super::{AccessObject, AccessRequest, Authorizer, Decision, User};
 
-/// The group that may do everything.
+/// The group with unrestricted access.
 pub const MASTERS: &str = "system:masters";
 
-/// Allows what a role grants. Members of `system:masters` may do everything.
+/// An RBAC authorizer. Members of `system:masters` have unrestricted access.
 #[derive(Default)]
 pub struct Rbac(RwLock<State>);
 
 #[derive(Default)]
 struct State {
-    /// By namespace and name; the namespace of a cluster role is empty.
+    /// By namespace and name; ClusterRoles have an empty namespace.
     roles: HashMap<(String, String), Vec<Rule>>,
-    /// By namespace; that of cluster role bindings is empty. Then by name.
+    /// By namespace, then by name; ClusterRoleBindings have an empty namespace.
     bindings: HashMap<String, BTreeMap<String, Binding>>,
 }
 
@@ -35,7 +35,7 @@ pub struct Rule {
     pub groups: Vec<String>,
     /// `resources`
     pub resources: Vec<String>,
-    /// `resourceNames`; all of them without any.
+    /// `resourceNames`; empty means all.
     pub names: Vec<String>,
     /// `nonResourceURLs`
     pub paths: Vec<String>,
@@ -60,7 +60,7 @@ impl Rbac {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Adds or replaces a role or a cluster role.
+    /// Adds or replaces a Role or a ClusterRole.
     pub fn set_role(&self, namespace: &str, name: &str, role: &Value) {
         let rules = objects(role, "rules").map(Rule::read).collect();
         self.change(|state| {
@@ -70,7 +70,7 @@ impl Rbac {
         });
     }
 
-    /// Removes a role or a cluster role.
+    /// Removes a Role or a ClusterRole.
     pub fn remove_role(&self, namespace: &str, name: &str) {
         self.change(|state| {
             state.roles.remove(&(namespace.to_owned(), name.to_owned()));
@@ -116,14 +116,14 @@ impl Rbac {
 /// The rules that apply to a user in a namespace.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// In the order of bindings, those of the cluster first.
+    /// In the order of bindings, ClusterRoleBindings first.
     pub rules: Vec<Rule>,
-    /// Roles that are bound and are not there, in upstream's words.
+    /// Errors about bindings to missing roles, with upstream's texts.
     pub errors: Vec<String>,
 }
 
 impl Rbac {
-    /// The rules of a role, or of a cluster role where the namespace is empty.
+    /// The rules of a Role, or of a ClusterRole for an empty namespace.
     #[must_use]
     pub fn rules_of_role(&self, namespace: &str, name: &str) -> Option<Vec<Rule>> {
         let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +159,7 @@ impl Rbac {
 }
 
 impl Rbac {
-    /// Returns true if a cluster role has a rule that allows the request.
+    /// Returns true if a ClusterRole has a rule that allows the request.
     #[must_use]
     pub fn role_allows(&self, name: &str, request: &AccessRequest<'_>) -> bool {
         let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -182,7 +182,7 @@ impl Authorizer for Rbac {
             AccessObject::Resource { namespace, .. } => namespace,
             AccessObject::Path(_) => "",
         };
-        // Bindings of the cluster hold everywhere, those of a namespace only in it.
+        // ClusterRoleBindings apply to all namespaces, RoleBindings to their own.
         let scopes = if namespace.is_empty() {
             vec![""]
         } else {
@@ -217,7 +217,7 @@ impl Authorizer for Rbac {
     }
 }
 
-/// Adds an error that is not there yet.
+/// Adds an error unless it is a duplicate.
 fn add(errors: &mut Vec<String>, error: String) {
     if !errors.contains(&error) {
         errors.push(error);
@@ -231,7 +231,7 @@ impl Binding {
         format!("{kind}.rbac.authorization.k8s.io {} not found", quote(name))
     }
 
-    /// Why a binding with this name allows something.
+    /// The reason of a decision that is allowed by this binding.
     ///
     /// UPSTREAM: kubernetes pkg/registry/rbac/validation/rule.go (describeSubject)
     fn reason(&self, namespace: &str, name: &str, subject: &Subject) -> String {
@@ -264,7 +264,7 @@ impl fmt::Debug for Rbac {
 }
 
 impl Rule {
-    /// The rule as reviews show it: about resources, and about paths.
+    /// The rule as in SelfSubjectRulesReviews: the resource rule and the non-resource rule.
     #[must_use]
     pub fn shown(&self) -> (Option<Value>, Option<Value>) {
         let about_resources = (!self.resources.is_empty()).then(|| {
@@ -281,7 +281,7 @@ impl Rule {
         (about_resources, about_paths)
     }
 
-    /// Reads a rule of a role.
+    /// Parses a rule of a role.
     #[must_use]
     pub fn read(value: &Value) -> Self {
         Self {
@@ -326,7 +326,7 @@ impl Rule {
     }
 }
 
-/// `pods`, `pods/log`, `*/scale` and `*`.
+/// Matches `pods`, `pods/log`, `*/scale` and `*`.
 fn is_resource(rule: &str, resource: &str, subresource: &str) -> bool {
     if rule == "*" {
         return true;

@@ -1,9 +1,9 @@
-//! Reading what a webhook answered.
+//! Decodes and verifies webhook responses.
 //!
-//! Three stages, each with its own kind of failure: the HTTP status, the body as an object, and the
-//! object as an answer to *this* question. The first two fail the call; the last makes the answer
-//! invalid. Whether either lets the request through is the failure policy's business, not decided
-//! here. Nor is a denial a failure: it is an answer.
+//! There are three stages, each with its own errors: the HTTP status, the body as an object, and
+//! the object as a response to *this* request. The first two fail the call; the last makes the
+//! response invalid. Whether the failed request is allowed depends on the failure policy, which is
+//! not applied here. A denial is not a failure but a response.
 //!
 //! UPSTREAM: k8s.io/client-go rest/request.go, k8s.io/apiserver
 //! pkg/admission/plugin/webhook/request/admissionreview.go.
@@ -19,29 +19,29 @@ use crate::document::{Document, SyntaxError, Value, json, yaml};
 use crate::meta::status::Status;
 use crate::meta::type_meta::TypeMeta;
 
-/// The place where upstream builds the scheme of the answers; part of one error text.
+/// Where upstream creates the scheme of responses; part of one error text.
 const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
 
-/// Of an error's body, this much is shown.
+/// The maximum length of an error response's body in messages.
 const MAX_SHOWN_BODY: usize = 2048;
 
-/// An HTTP response, read to its end.
+/// A complete HTTP response.
 #[derive(Debug, Clone, Copy)]
 pub struct HttpAnswer<'b> {
     /// The status code.
     pub code: u16,
-    /// The `Content-Type`, when there is one.
+    /// The `Content-Type`, if any.
     pub content_type: Option<&'b str>,
     /// The body.
     pub body: &'b [u8],
 }
 
-/// The parts of the question that the answer must fit.
+/// The attributes of the request that its response must match.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'q> {
-    /// The version of the review that was sent.
+    /// The version of the AdmissionReview.
     pub version: ReviewVersion,
-    /// The `uid` that was sent.
+    /// The `uid` of the request.
     pub uid: &'q str,
     /// True for a mutating webhook.
     pub may_patch: bool,
@@ -50,13 +50,13 @@ pub struct Question<'q> {
 /// A webhook's decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// True admits the request.
+    /// True if the request is allowed.
     pub allowed: bool,
     /// The reason of a denial.
     pub status: Option<Status>,
-    /// Changes to the object; empty when there are none.
+    /// The patch; may be empty.
     pub patch: Vec<u8>,
-    /// The type of the patch; empty without one.
+    /// The type of the patch; empty without a patch.
     pub patch_type: String,
     /// The audit annotations.
     pub audit_annotations: BTreeMap<String, String>,
@@ -64,31 +64,31 @@ pub struct Answer {
     pub warnings: Vec<String>,
 }
 
-/// A response without a decision.
+/// A failed call or an invalid response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// The webhook did not answer with a review.
+    /// The response is not an AdmissionReview.
     #[error("{message}")]
     Call {
-        /// The text of the error.
+        /// The error message.
         message: String,
-        /// The status code that goes with it, when the webhook sent one.
+        /// The status code, if the webhook sent one.
         code: Option<i32>,
     },
-    /// The review does not answer the question.
+    /// The AdmissionReview is not a valid response to the request.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// Reads a response.
+/// Decodes and verifies a response.
 ///
 /// # Errors
 ///
-/// The response is not a review, or not an answer to `question`.
+/// The response is not an AdmissionReview, or does not match `question`.
 pub fn read(http: &HttpAnswer<'_>, question: &Question<'_>) -> Result<Answer, AnswerError> {
     let http = &HttpAnswer {
-        // These two never have a body, whatever was sent after the headers.
+        // These two have no body, even if bytes follow the headers.
         body: if matches!(http.code, 204 | 304) {
             b""
         } else {
@@ -142,7 +142,7 @@ fn check_http(http: &HttpAnswer<'_>) -> Result<(), AnswerError> {
     Ok(())
 }
 
-/// The error for a status code that is not a success. A body that is a failed `Status` speaks for
+/// The error of an unsuccessful status code. A `Status` with `Failure` in the body is the error
 /// itself.
 fn http_error(http: &HttpAnswer<'_>, is_text: bool) -> AnswerError {
     if let Some(status) = failure_status(http.body) {
@@ -200,7 +200,7 @@ fn http_error(http: &HttpAnswer<'_>, is_text: bool) -> AnswerError {
     }
 }
 
-/// Removes white space at both ends of a text that may be cut in the middle of a character.
+/// Trims white space of a string that may be truncated within a character.
 fn trim_space(text: &[u8]) -> &[u8] {
     let Some(first) = text.utf8_chunks().next() else {
         return text;
@@ -218,8 +218,8 @@ fn trim_space(text: &[u8]) -> &[u8] {
 fn failure_status(body: &[u8]) -> Option<Status> {
     let document = parse(body).ok()?;
     let mut type_meta = TypeMeta::read(document.root()).ok()?;
-    // The version is made up for old servers, the kind is not; and a status is the same in all
-    // versions.
+    // The version is defaulted for old servers, the kind is not; the decoded Status is the same in
+    // all versions.
     type_meta.complete("", "v1", "");
     if type_meta.kind != "Status" || type_meta.version.is_empty() {
         return None;
@@ -243,7 +243,7 @@ fn parse(body: &[u8]) -> Result<Document, BodyError> {
     if is_json {
         return json::parse(body).map_err(BodyError::Json);
     }
-    // YAML becomes JSON by way of a map, which leaves one member of each name, in order.
+    // YAML is converted to JSON through a map, which sorts keys and drops duplicates.
     let document = yaml::parse_like_kubernetes(body).map_err(BodyError::Yaml)?;
     Ok(document.sorted())
 }
@@ -264,7 +264,7 @@ fn decode_review<T: WireStruct + Default>(
     Ok(decoded.or_else(|error| call_error(error.message))?.value)
 }
 
-/// A body that is another object than the review that was asked for.
+/// A body with another kind than the AdmissionReview.
 #[derive(Debug, thiserror::Error)]
 enum WrongType {
     #[error("{0}")]
@@ -280,8 +280,8 @@ enum WrongType {
     },
 }
 
-/// Checks that the body is the review that was asked for. Other kinds that the webhook client knows
-/// are decoded too, and then refused as such; the rest is unknown.
+/// Checks that the body is an AdmissionReview of the requested version. Other kinds in the webhook
+/// client's scheme are decoded, and then rejected as a failed conversion; all others are unknown.
 fn check_type(found: &TypeMeta, version: ReviewVersion, root: Value<'_>) -> Result<(), WrongType> {
     let kind = found.kind.as_str();
     let found_type = match (found.group.as_str(), found.version.as_str()) {
@@ -320,17 +320,17 @@ fn check_type(found: &TypeMeta, version: ReviewVersion, root: Value<'_>) -> Resu
     })
 }
 
-/// Decodes an object of another kind: errors of its members precede that of the kind.
+/// Decodes an object of another kind: its decode errors precede the kind's error.
 fn decode_other<T: WireStruct + Default>(root: Value<'_>) -> Result<(), WrongType> {
     decode_value::<T>(root)
         .map(|_| ())
         .map_err(WrongType::Decode)
 }
 
-/// The version of types that are never written.
+/// The internal version of types, which is never serialized.
 const INTERNAL: &str = "__internal";
 
-/// Kinds that are registered with every API group of a scheme.
+/// Kinds that are registered in every API group of a scheme.
 pub const GROUP_KINDS: [&str; 7] = [
     "WatchEvent",
     "ListOptions",
@@ -341,7 +341,7 @@ pub const GROUP_KINDS: [&str; 7] = [
     "PatchOptions",
 ];
 
-/// Kinds that the scheme knows in any group and version.
+/// Kinds that are registered in any group and version.
 const UNVERSIONED_KINDS: [&str; 4] = ["APIVersions", "APIGroup", "APIGroupList", "APIResourceList"];
 
 fn invalid<T>(message: impl Into<String>) -> Result<T, AnswerError> {
@@ -396,7 +396,7 @@ fn verify_v1(review: v1::AdmissionReview, question: &Question<'_>) -> Result<Ans
     })
 }
 
-/// The group, version and kind as Go prints them; what is missing leaves its separators.
+/// The group, version and kind as Go prints them; separators of empty parts are kept.
 fn type_name(api_version: &str, kind: &str) -> String {
     let (group, version) = match api_version.matches('/').count() {
         0 => ("", api_version),
@@ -406,7 +406,7 @@ fn type_name(api_version: &str, kind: &str) -> String {
     format!("{group}/{version}, Kind={kind}")
 }
 
-/// Reads a legacy response: neither `uid` nor kind is checked, and any patch is a JSON Patch.
+/// Verifies a v1beta1 response: neither `uid` nor kind is checked, and any patch is a JSON Patch.
 fn verify_v1beta1(
     review: v1beta1::AdmissionReview,
     question: &Question<'_>,

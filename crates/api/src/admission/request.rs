@@ -1,7 +1,7 @@
-//! Building the review that is sent to a webhook.
+//! Builds the AdmissionReviews sent to webhooks.
 //!
-//! Many webhooks are asked about the same thing, and each call has a `uid` of its own. So the body is
-//! put together once, around the bytes of the objects, and only the `uid` is filled in per call.
+//! Many webhooks may receive the same request, each with another `uid`. So the body is serialized
+//! once, around the bytes of the objects, and only the `uid` is inserted per call.
 
 use serde::Serialize;
 
@@ -9,24 +9,24 @@ use lockgate_go::json::to_string;
 
 use super::{GROUP, GroupVersionKind, GroupVersionResource, ReviewVersion, UserInfo};
 
-/// The request a webhook is asked about.
+/// The admission request of a review.
 #[derive(Debug, Clone, Copy)]
 pub struct Review<'r> {
-    /// The kind of `object`, after conversion to what the webhook asked for.
+    /// The kind of `object`, after conversion to the version of the matched rule.
     pub kind: &'r GroupVersionKind,
-    /// The resource the webhook's rule matched.
+    /// The resource of the webhook's matched rule.
     pub resource: &'r GroupVersionResource,
-    /// The subresource, or nothing.
+    /// The subresource; may be empty.
     pub sub_resource: &'r str,
-    /// The kind the client sent.
+    /// The kind of the original request.
     pub request_kind: &'r GroupVersionKind,
-    /// The resource the client addressed.
+    /// The resource of the original request.
     pub request_resource: &'r GroupVersionResource,
-    /// The subresource the client addressed.
+    /// The subresource of the original request.
     pub request_sub_resource: &'r str,
-    /// The object's name, or nothing when it is not known yet.
+    /// The object's name; empty if it is not known yet.
     pub name: &'r str,
-    /// The namespace, or nothing.
+    /// The namespace; may be empty.
     pub namespace: &'r str,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: &'r str,
@@ -34,7 +34,7 @@ pub struct Review<'r> {
     pub user_info: &'r UserInfo,
     /// The new object as JSON.
     pub object: Option<&'r str>,
-    /// The stored object as JSON.
+    /// The old object as JSON.
     pub old_object: Option<&'r str>,
     /// True for a dry run.
     pub dry_run: bool,
@@ -42,7 +42,7 @@ pub struct Review<'r> {
     pub options: Option<&'r str>,
 }
 
-/// The body of a review, complete but for its `uid`.
+/// The serialized review, without its `uid`.
 #[derive(Debug, Clone)]
 pub struct ReviewBody {
     head: String,
@@ -50,7 +50,7 @@ pub struct ReviewBody {
 }
 
 impl ReviewBody {
-    /// Puts the body together. The JSON texts of the review are taken as they are.
+    /// Serializes the review. Its JSON strings are not validated.
     #[must_use]
     pub fn new(review: &Review<'_>, version: ReviewVersion) -> Self {
         let version = version.name();
@@ -60,7 +60,7 @@ impl ReviewBody {
         let objects = [review.object, review.old_object, review.options];
         let objects_len: usize = objects.into_iter().flatten().map(str::len).sum();
         let mut members = Members(String::with_capacity(objects_len + 1024));
-        // The order is that of the API server.
+        // In the API server's order.
         members.value("kind", review.kind);
         members.value("resource", review.resource);
         members.text("subResource", review.sub_resource);
@@ -80,7 +80,7 @@ impl ReviewBody {
         Self { head, tail }
     }
 
-    /// The bytes for one call.
+    /// The body of one call.
     #[must_use]
     pub fn with_uid(&self, uid: &str) -> Vec<u8> {
         let mut body = String::with_capacity(self.head.len() + self.tail.len() + uid.len() + 2);
@@ -91,7 +91,7 @@ impl ReviewBody {
     }
 }
 
-/// Members of a JSON object after the first.
+/// Serializes the members of a JSON object, after the first one.
 struct Members(String);
 
 impl Members {
@@ -105,7 +105,7 @@ impl Members {
         self.raw(name, &to_string(value));
     }
 
-    /// Writes a text unless it is empty.
+    /// Writes a string unless it is empty.
     fn text(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.value(name, value);

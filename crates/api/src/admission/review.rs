@@ -1,11 +1,11 @@
-//! The wire types. Both versions say the same; they differ in the names of Go types in errors.
+//! The wire types. Both versions have the same fields; only the Go type names in errors differ.
 
 use std::collections::BTreeMap;
 
 use crate::decode::wire_struct;
 
 wire_struct! {
-    /// A kind in a version of its group.
+    /// A group, version and kind.
     pub struct GroupVersionKind = "v1.GroupVersionKind" {
         /// The API group; empty for the core group.
         group: String = "group", always, text("string");
@@ -17,13 +17,13 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A resource in a version of its group.
+    /// A group, version and resource.
     pub struct GroupVersionResource = "v1.GroupVersionResource" {
         /// The API group; empty for the core group.
         group: String = "group", always, text("string");
         /// The version.
         version: String = "version", always, text("string");
-        /// The resource, in the plural.
+        /// The plural name of the resource.
         resource: String = "resource", always, text("string");
     }
 }
@@ -31,13 +31,13 @@ wire_struct! {
 wire_struct! {
     /// The user of a request.
     pub struct UserInfo = "v1.UserInfo" {
-        /// The name.
+        /// The username.
         username: String = "username", omit_empty, text("string");
-        /// An identity that stays when the name is reused.
+        /// The UID, which is never reused.
         uid: String = "uid", omit_empty, text("string");
         /// The groups.
         groups: Option<Vec<String>> = "groups", omit_empty, texts("string");
-        /// Further attributes from the authenticator.
+        /// Extra attributes from the authenticator.
         extra: Option<BTreeMap<String, Vec<String>>> = "extra", omit_empty, texts_map("v1.ExtraValue");
     }
 }
@@ -53,37 +53,37 @@ macro_rules! review_types {
             use crate::meta::status::Status;
 
             wire_struct! {
-                /// A question to a webhook, or its answer.
+                /// A request to a webhook, or its response.
                 pub struct AdmissionReview = (concat!(stringify!($version), ".AdmissionReview")) {
                     /// `AdmissionReview`.
                     kind: String = "kind" in "TypeMeta", omit_empty, text("string");
                     /// The group and version.
                     api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
-                    /// The question.
+                    /// The request.
                     request: Option<AdmissionRequest> = "request", omit_empty, opt_object;
-                    /// The answer.
+                    /// The response.
                     response: Option<AdmissionResponse> = "response", omit_empty, opt_object;
                 }
             }
 
             wire_struct! {
-                /// The question: what is about to happen.
+                /// The admission request.
                 pub struct AdmissionRequest = (concat!(stringify!($version), ".AdmissionRequest")) {
-                    /// Names this call; the answer repeats it.
+                    /// The identifier of this call, repeated in the response.
                     uid: String = "uid", always, text("types.UID");
                     /// The kind of `object`.
                     kind: GroupVersionKind = "kind", always, object;
-                    /// The resource the rule matched.
+                    /// The resource of the matched rule.
                     resource: GroupVersionResource = "resource", always, object;
                     /// The subresource, if any.
                     sub_resource: String = "subResource", omit_empty, text("string");
-                    /// The kind the client asked for.
+                    /// The kind of the original request.
                     request_kind: Option<GroupVersionKind> = "requestKind", omit_empty, opt_object;
-                    /// The resource the client asked for.
+                    /// The resource of the original request.
                     request_resource: Option<GroupVersionResource> = "requestResource", omit_empty, opt_object;
-                    /// The subresource the client asked for.
+                    /// The subresource of the original request.
                     request_sub_resource: String = "requestSubResource", omit_empty, text("string");
-                    /// The object's name, when known.
+                    /// The object's name, if known.
                     name: String = "name", omit_empty, text("string");
                     /// The namespace, if any.
                     namespace: String = "namespace", omit_empty, text("string");
@@ -91,9 +91,9 @@ macro_rules! review_types {
                     operation: String = "operation", always, text((concat!(stringify!($version), ".Operation")));
                     /// The user of the request.
                     user_info: UserInfo = "userInfo", always, object;
-                    /// The object as it would be stored.
+                    /// The new object.
                     object: Option<RawJson> = "object", always, raw;
-                    /// The object as it is stored.
+                    /// The existing object.
                     old_object: Option<RawJson> = "oldObject", always, raw;
                     /// True for a dry run.
                     dry_run: Option<bool> = "dryRun", omit_empty, opt_boolean;
@@ -103,15 +103,15 @@ macro_rules! review_types {
             }
 
             wire_struct! {
-                /// The answer: whether it may happen.
+                /// The admission response.
                 pub struct AdmissionResponse = (concat!(stringify!($version), ".AdmissionResponse")) {
-                    /// The `uid` of the question.
+                    /// The `uid` of the request.
                     uid: String = "uid", always, text("types.UID");
-                    /// True admits the request.
+                    /// True if the request is allowed.
                     allowed: bool = "allowed", always, boolean;
                     /// The reason of a denial.
                     status: Option<Status> = "status", omit_empty, opt_object;
-                    /// Changes to the object, as a JSON Patch.
+                    /// The JSON Patch of the object.
                     patch: Option<Bytes> = "patch", omit_empty, bytes;
                     /// `JSONPatch`.
                     patch_type: Option<String> = "patchType", omit_empty, opt_text((concat!(stringify!($version), ".PatchType")));

@@ -1,4 +1,4 @@
-//! Declaring wire types: one table gives the struct, how it is read and how it is written.
+//! Declares wire types: one table defines the struct, its decoding and its encoding.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use lockgate_go::base64;
 
-/// Bytes that are base64 text in JSON. An empty value is not the same as none.
+/// Bytes, a base64 string in JSON. Empty bytes differ from none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -16,7 +16,7 @@ impl Serialize for Bytes {
     }
 }
 
-/// A JSON value kept as text.
+/// Raw JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawJson(pub String);
 
@@ -29,8 +29,8 @@ impl Serialize for RawJson {
     }
 }
 
-/// Emptiness by Go's rule, by which a member marked `omit_empty` is left out: an empty text,
-/// list or map, zero, false, and a nil pointer.
+/// Go's definition of empty, for fields marked `omit_empty`: an empty string, list or map, zero,
+/// false, and a nil pointer.
 pub(crate) trait IsEmpty {
     fn is_empty_value(&self) -> bool;
 }
@@ -65,8 +65,8 @@ impl<T: Pointee> IsEmpty for Option<T> {
     }
 }
 
-/// The type inside an `Option`. In Go a list or map can be nil by itself and is left out when
-/// empty; for anything else the `Option` is a pointer, which is left out only when nil.
+/// The type inside an `Option`. In Go, lists and maps are nilable and omitted when empty; any other
+/// `Option` is a pointer, which is omitted only when nil.
 pub(crate) trait Pointee {
     fn is_empty_inside(&self) -> bool {
         false
@@ -99,10 +99,10 @@ impl<K, V> Pointee for BTreeMap<K, V> {
 
 /// Declares a wire struct.
 ///
-/// Each line is `rust_name: Type = "jsonName", presence, reader`, in the order of Go's struct, which
-/// is the order of the JSON. `presence` is `always` or `omit_empty`; `reader` is a method of
-/// [`Decoder`](super::Decoder) with its Go type names. A member that Go embeds carries
-/// `in "GoStruct"` after its JSON name. A Go name that is put together stands in parentheses.
+/// Each line is `rust_name: Type = "jsonName", presence, reader`, in the order of the Go struct,
+/// which is the order of the JSON. `presence` is `always` or `omit_empty`; `reader` is a method of
+/// [`Decoder`](super::Decoder) with its Go type names. A field of an embedded Go struct has `in
+/// "GoStruct"` after its JSON name. A computed Go name is in parentheses.
 macro_rules! wire_struct {
     (
         $(#[$doc:meta])*

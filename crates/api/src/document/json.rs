@@ -1,19 +1,19 @@
-//! Reading JSON, with the errors of Go's scanner.
+//! Parses JSON, with the error messages of Go's scanner.
 //!
-//! The reader is a loop over an explicit stack of open containers, so the depth of the input costs
-//! heap and never stack.
+//! The parser is a loop with an explicit stack of open containers, so the depth of the input uses
+//! heap instead of stack.
 
 use lockgate_go::quote::{push_lossy, quote_byte};
 
 use super::{Builder, Document, Kind, MAX_BYTES, MAX_DEPTH, Span, SyntaxError};
 
-/// Parses one JSON text.
+/// Parses a JSON document.
 ///
 /// Invalid UTF-8 inside strings and unpaired surrogates become U+FFFD, as in Go.
 ///
 /// # Errors
 ///
-/// The first syntax error, in the words of Go's `encoding/json`.
+/// The first syntax error, with the message of Go's `encoding/json`.
 ///
 /// ```
 /// use lockgate_api::document::json::parse;
@@ -31,7 +31,7 @@ pub fn parse(source: &[u8]) -> Result<Document, SyntaxError> {
     }
 }
 
-/// Parses one JSON text of a stream, from `start`, and returns its end.
+/// Parses one JSON value of a stream, from `start`, and returns its end.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ struct Reader<'s> {
     source: &'s [u8],
     at: usize,
     builder: Builder,
-    /// The type of each open container; runs parallel to the builder's own stack.
+    /// The type of each open container, parallel to the builder's stack.
     kinds: Vec<Kind>,
 }
 
@@ -68,7 +68,8 @@ impl<'s> Reader<'s> {
     fn run(mut self) -> Read<(Document, usize)> {
         loop {
             self.value()?;
-            // After a value: close what ends here, then go on to the next value or finish.
+            // After a value: close containers that end here, then continue with the next value or
+            // finish.
             loop {
                 let Some(kind) = self.kinds.last().copied() else {
                     return Ok((self.builder.document, self.at));
@@ -97,7 +98,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Reads a scalar, or opens containers until a scalar or an empty container was read.
+    /// Parses a scalar, or opens containers up to a scalar or an empty container.
     fn value(&mut self) -> Read<()> {
         loop {
             self.skip_space();
@@ -224,7 +225,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Reads a string from its opening to its closing quote.
+    /// Parses a string from its opening to its closing quote.
     fn string(&mut self) -> Read<String> {
         self.at += 1;
         let mut out = String::new();
@@ -274,7 +275,8 @@ impl<'s> Reader<'s> {
             out.push(char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER));
             return Ok(());
         }
-        // A high surrogate takes the low one after it; anything else stands alone as U+FFFD.
+        // A high surrogate is paired with a following low one; an unpaired surrogate becomes
+        // U+FFFD.
         let resume = self.at;
         if unit < 0xdc00 && self.source[self.at..].starts_with(b"\\u") {
             self.at += 1;
@@ -290,7 +292,7 @@ impl<'s> Reader<'s> {
         Ok(())
     }
 
-    /// Reads `uXXXX`.
+    /// Parses `uXXXX`.
     fn hex4(&mut self) -> Read<u32> {
         self.at += 1;
         let mut unit = 0;
@@ -316,8 +318,8 @@ impl<'s> Reader<'s> {
     }
 
     fn unexpected(&self, context: &str) -> SyntaxError {
-        // Go puts a space after the text to see whether a value ends there, and names that space
-        // where none may stand.
+        // At the end of input, Go's scanner appends a space to terminate the value, and names that
+        // space in errors where it is not allowed.
         let refuses_space = || {
             ["in literal", "numeric literal", "escape"]
                 .iter()
@@ -367,7 +369,7 @@ mod tests {
             .filter_map(|value| value.as_str())
             .collect();
         assert_eq!(texts, ["é😀\u{fffd}x\u{fffd}/\u{8}", "\u{fffd}A"]);
-        // Each byte that is not UTF-8 is replaced by itself.
+        // Each invalid UTF-8 byte is replaced separately.
         let document = parse(b"\"a\xe2\x82\xff\"").unwrap();
         assert_eq!(document.root().as_str(), Some("a\u{fffd}\u{fffd}\u{fffd}"));
     }

@@ -1,10 +1,10 @@
-//! Documents of objects that are trees already, for decoders that read documents.
+//! Converts `serde_json` values to documents, for decoders of documents.
 
 use serde_json::Value;
 
 use super::{Builder, Document, Kind, Span};
 
-/// The document that parsing the text of a tree would give, without the text. Nothing in it has a place.
+/// The document of a value's JSON, without parsing. Its spans are empty.
 ///
 /// ```
 /// use lockgate_api::document::tree::read;
@@ -15,7 +15,7 @@ use super::{Builder, Document, Kind, Span};
 pub fn read(tree: &Value) -> Document {
     let nowhere = Span::default();
     let mut builder = Builder::default();
-    // Values still to add, the next one last, with their keys; `None` closes a container.
+    // Pending values with their keys, the next one last; `None` closes a container.
     let mut work = vec![Some((None, tree))];
     while let Some(next) = work.pop() {
         let Some((key, value)) = next else {

@@ -1,8 +1,8 @@
-//! YAML as Kubernetes reads and writes it.
+//! YAML with Kubernetes' semantics.
 //!
-//! Kubernetes turns YAML into JSON first, with the scalar rules of YAML 1.1: `yes` and `off` are
+//! Kubernetes converts YAML to JSON first, with the scalar types of YAML 1.1: `yes` and `off` are
 //! booleans, `0777` is octal, `1_000` is a number, `<<` merges. The same rules apply here, so that
-//! a manifest means to the linter what it means to the server.
+//! the linter interprets a manifest like the server.
 //!
 //! UPSTREAM: sigs.k8s.io/yaml, go.yaml.in/yaml/v2 resolve.go and decode.go.
 
@@ -22,15 +22,15 @@ pub use problem::Problem;
 use scalar::Resolved;
 pub use write::write;
 
-/// Cuts a stream of YAML documents at its `---` lines.
+/// Splits a stream of YAML documents at its `---` lines.
 ///
-/// Each part is parsed on its own, so that a mistake in one does not hide the others.
+/// Each part can be parsed separately, so that an error in one does not hide others.
 #[must_use]
 pub fn split(source: &str) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut start = 0;
     let mut at = 0;
-    // A `%` directive belongs to the document whose `---` follows it.
+    // A `%` directive belongs to the document after the following `---`.
     let mut only_directives = true;
     let mut saw_directive = false;
     for line in source.split_inclusive('\n') {
@@ -56,17 +56,17 @@ pub fn split(source: &str) -> Vec<Range<usize>> {
     parts
 }
 
-/// Parses the first YAML document of `source`. Nothing but blanks and comments is `null`.
+/// Parses the first YAML document of `source`. A document of only white space and comments is
+/// `null`.
 ///
 /// # Errors
 ///
-/// The first syntax error, an unsupported key, nesting beyond [`MAX_DEPTH`], or aliases that
-/// multiply beyond what a person would write.
+/// The first syntax error, an unsupported key, nesting beyond [`MAX_DEPTH`], or excessive aliasing.
 pub fn parse(source: &str) -> Result<Document, SyntaxError> {
     Ok(first(source)?)
 }
 
-/// As [`parse`]; the error prints as in Kubernetes.
+/// Like [`parse`], with Kubernetes' error text.
 ///
 /// # Errors
 ///
@@ -97,7 +97,8 @@ fn first(source: &str) -> Result<Document, Problem> {
     Ok(documents.into_iter().next().unwrap_or_else(null))
 }
 
-/// Bytes that are read once more for lines that the parser wants indented further, at most.
+/// The maximum number of bytes parsed again because of lines that the parser requires to be
+/// indented.
 const MAX_READ_AGAIN: usize = 16 << 20;
 
 #[derive(PartialEq)]
@@ -130,10 +131,10 @@ fn load(source: &str, limit: Limit) -> Result<Vec<Document>, Problem> {
     }
 }
 
-/// The end of reading.
+/// A parse error.
 struct Stopped {
     problem: Problem,
-    /// The line to indent before reading once more.
+    /// The line to indent before parsing again.
     line: Option<indented::Line>,
 }
 
@@ -149,7 +150,7 @@ impl From<Problem> for Stopped {
 fn read(source: &str, indented: &Indented<'_>, limit: &Limit) -> Result<Vec<Document>, Stopped> {
     let mut documents = Vec::new();
     let mut loader = Loader::default();
-    // What is wrong with the content of a document is said only when its syntax is right.
+    // A decoding error of a document is reported only if its syntax is valid.
     let mut refused = None;
     for event in Parser::new_from_str(indented.text()) {
         let (event, place) = event.map_err(|error| {
@@ -183,22 +184,22 @@ struct Loader {
     builder: Builder,
     open: Vec<Open>,
     anchors: HashMap<usize, Finished>,
-    /// The number of nodes made, and of those made by following aliases.
+    /// The number of nodes, and of those copied by aliases.
     made: usize,
     copied: usize,
 }
 
-/// A container whose end was not yet read.
+/// An open container.
 struct Open {
     shape: Shape,
-    /// The part of an entry a map reads next.
+    /// The next part of a map entry.
     next: Next,
-    /// Its node; none for what is written in place after `<<`, whose members join the map around.
+    /// Its node; `None` for an inline map after `<<`, whose members are added to the enclosing map.
     index: Option<u32>,
     anchor: usize,
-    /// The names in the maps of a list given to `<<` so far; the first one counts.
+    /// The keys of the maps in a `<<` list so far; the first one takes precedence.
     merged: HashSet<String>,
-    /// The height of its children so far.
+    /// The maximum height of its children so far.
     height: usize,
 }
 
@@ -206,7 +207,7 @@ struct Open {
 enum Shape {
     Array,
     Object,
-    /// The list of maps given to `<<`.
+    /// The list of maps of a `<<` key.
     MergeList,
 }
 
@@ -214,15 +215,15 @@ enum Shape {
 enum Next {
     Key,
     Value,
-    /// The value of `<<`.
+    /// The value of a `<<` key.
     Merge,
 }
 
-/// A finished node that an alias may name.
+/// A finished node that an alias may refer to.
 #[derive(Clone, Copy)]
 struct Finished {
     index: u32,
-    /// The number of nodes it spans.
+    /// The number of nodes in its subtree.
     size: usize,
     height: usize,
 }
@@ -381,7 +382,7 @@ impl Loader {
             .is_some_and(|open| open.shape == Shape::Object && open.next == Next::Key)
     }
 
-    /// Returns true if the next value is merged into the map around it.
+    /// Returns true if the next value is merged into the enclosing map.
     fn merges(&self) -> bool {
         self.open.last().is_some_and(|open| match open.shape {
             Shape::Array => false,
@@ -396,7 +397,7 @@ impl Loader {
         }
     }
 
-    /// A value is complete: an anchor may name it, and a map goes on with a key.
+    /// Completes a value: records its anchor, and a map expects a key next.
     fn finish(&mut self, anchor: usize, finished: Finished) {
         if anchor != 0 {
             self.anchors.insert(anchor, finished);
@@ -415,7 +416,7 @@ fn refuse(message: &str, span: Span) -> Step {
     Err(Problem::other(message.to_owned(), span))
 }
 
-/// Returns true if aliases make up more of the document than a person would write.
+/// Returns true if the ratio of aliased nodes is excessive.
 ///
 /// UPSTREAM: go.yaml.in/yaml/v2 decode.go (allowedAliasRatio).
 fn is_excessive(made: usize, copied: usize) -> bool {

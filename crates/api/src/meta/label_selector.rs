@@ -1,4 +1,4 @@
-//! `metav1.LabelSelector`: the selector as it is written in objects.
+//! `metav1.LabelSelector`, the selector in API objects.
 
 use std::collections::BTreeMap;
 
@@ -12,46 +12,45 @@ use crate::document::tree;
 use crate::field::{FieldError, FieldErrors, Path, Shown};
 
 wire_struct! {
-    /// A query over labels: all of `matchLabels` and all of `matchExpressions` must hold.
+    /// A label query: all of `matchLabels` and all of `matchExpressions` must match.
     pub struct LabelSelector = "v1.LabelSelector" {
-        /// Labels that must have these values.
+        /// Required label values.
         match_labels: Option<BTreeMap<String, String>> = "matchLabels", omit_empty, text_map;
-        /// Conditions on single labels.
+        /// Requirements on labels.
         match_expressions: Option<Vec<LabelSelectorRequirement>> = "matchExpressions", omit_empty, objects;
     }
 }
 
 wire_struct! {
-    /// A condition on one label.
+    /// A requirement on a label.
     pub struct LabelSelectorRequirement = "v1.LabelSelectorRequirement" {
-        /// The label.
+        /// The label key.
         key: String = "key", always, text("string");
         /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
         operator: String = "operator", always, text("v1.LabelSelectorOperator");
-        /// The values the label is compared with.
+        /// The values to compare with.
         values: Option<Vec<String>> = "values", omit_empty, texts("string");
     }
 }
 
-/// The check of the values of expressions. Objects stored before values were checked
-/// may keep theirs.
+/// The validation of values in expressions. Objects stored before it existed may keep invalid values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpressionValues {
-    /// They must.
+    /// Values are validated.
     Checked,
-    /// They need not.
+    /// Values are not validated.
     Unchecked,
 }
 
 impl LabelSelector {
-    /// Returns true for a selector that selects everything.
+    /// Returns true for an empty selector, which matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
             && self.match_expressions.as_ref().is_none_or(Vec::is_empty)
     }
 
-    /// Checks the selector.
+    /// Validates the selector.
     #[must_use]
     pub fn validate(&self, values: ExpressionValues, path: &Path<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
@@ -67,18 +66,18 @@ impl LabelSelector {
         errors
     }
 
-    /// The selector that a tree says, if it says one.
+    /// Parses the selector of a JSON value; `None` if it is invalid.
     #[must_use]
     pub fn read(tree: &serde_json::Value) -> Option<Self> {
         let decoded = decode_value(tree::read(tree).root()).ok()?;
         Some(decoded.value)
     }
 
-    /// Turns the selector into its compiled form.
+    /// Compiles the selector.
     ///
     /// # Errors
     ///
-    /// A requirement that [`Self::validate`] would also refuse.
+    /// A requirement that [`Self::validate`] would also reject.
     pub fn compile(&self) -> Result<Selector, InvalidRequirement> {
         let mut requirements = Vec::new();
         for (key, value) in self.match_labels.iter().flatten() {

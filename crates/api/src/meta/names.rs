@@ -1,14 +1,15 @@
-//! Name rules: DNS labels and subdomains, qualified names, label values, with upstream's texts.
+//! Name validation: DNS labels and subdomains, qualified names, label values, with upstream's error
+//! texts.
 //!
-//! Each check returns the messages for one value; an empty list means the value is fine.
+//! Each function returns the errors of one value; an empty list means that it is valid.
 //!
 //! UPSTREAM: k8s.io/apimachinery pkg/util/validation/validation.go, pkg/api/validate/content.
 
-/// Longest DNS-1123 subdomain, in bytes.
+/// The maximum length of a DNS-1123 subdomain, in bytes.
 pub const SUBDOMAIN_MAX: usize = 253;
-/// Longest DNS-1035 label, in bytes.
+/// The maximum length of a DNS-1035 label, in bytes.
 pub const LABEL_MAX: usize = 63;
-/// Longest label value, and longest name part of a qualified name, in bytes.
+/// The maximum length of a label value and of the name part of a qualified name, in bytes.
 pub const QUALIFIED_NAME_MAX: usize = 63;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
@@ -29,7 +30,7 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
     'MyValue',  or 'my_value',  or '12345', regex used for validation is \
     '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// Checks a DNS-1123 subdomain.
+/// Validates a DNS-1123 subdomain.
 #[must_use]
 pub fn check_subdomain(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
@@ -42,18 +43,18 @@ pub fn check_subdomain(value: &str) -> Vec<String> {
     messages
 }
 
-/// Checks the beginning of a generated name: a trailing `-` is fine, since more follows.
+/// Validates the prefix of a generated name: a trailing `-` is allowed, since a suffix follows.
 #[must_use]
 pub fn check_subdomain_prefix(value: &str) -> Vec<String> {
-    // UPSTREAM: apimachinery pkg/api/validation/generic.go (maskTrailingDash) puts an `a` in place
-    // of the last *two* bytes, so the byte before the dash goes unchecked.
+    // UPSTREAM: apimachinery pkg/api/validation/generic.go (maskTrailingDash) replaces the last
+    // *two* bytes by an `a`, so the byte before the dash is not validated.
     match value.as_bytes() {
         [stem @ .., _, b'-'] => check_subdomain(&format!("{}a", String::from_utf8_lossy(stem))),
         _ => check_subdomain(value),
     }
 }
 
-/// Checks a DNS-1123 label.
+/// Validates a DNS-1123 label.
 #[must_use]
 pub fn check_dns1123_label(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
@@ -66,7 +67,7 @@ pub fn check_dns1123_label(value: &str) -> Vec<String> {
     messages
 }
 
-/// Checks a DNS-1035 label.
+/// Validates a DNS-1035 label.
 #[must_use]
 pub fn check_dns1035_label(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
@@ -79,7 +80,7 @@ pub fn check_dns1035_label(value: &str) -> Vec<String> {
     messages
 }
 
-/// Checks a qualified name: `name` or `prefix/name`. Label keys have this form.
+/// Validates a qualified name: `name` or `prefix/name`. Label keys have this form.
 #[must_use]
 pub fn check_qualified_name(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
@@ -121,7 +122,7 @@ pub fn check_qualified_name(value: &str) -> Vec<String> {
     messages
 }
 
-/// Checks a label value, which may be empty.
+/// Validates a label value, which may be empty.
 #[must_use]
 pub fn check_label_value(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
@@ -134,7 +135,7 @@ pub fn check_label_value(value: &str) -> Vec<String> {
     messages
 }
 
-/// Checks that a name can be one segment of a URL path.
+/// Validates a name as a path segment of a URL.
 #[must_use]
 pub fn check_path_segment(value: &str) -> Vec<String> {
     if value == "." || value == ".." {
@@ -143,7 +144,7 @@ pub fn check_path_segment(value: &str) -> Vec<String> {
     check_path_segment_prefix(value)
 }
 
-/// Checks the beginning of a name that is to be one segment of a URL path.
+/// Validates the prefix of a generated name as a path segment of a URL.
 #[must_use]
 pub fn check_path_segment_prefix(value: &str) -> Vec<String> {
     ["/", "%"]
@@ -153,7 +154,7 @@ pub fn check_path_segment_prefix(value: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns true for a dotted sequence of lower-case labels.
+/// Returns true for lower-case labels separated by dots.
 #[must_use]
 pub fn is_subdomain(value: &str) -> bool {
     value.split('.').all(is_lower_label)
@@ -172,8 +173,8 @@ fn is_name_part(value: &str) -> bool {
     })
 }
 
-/// Returns true if the first and last bytes are `edge` and all are `inner`; an empty text has no
-/// edges.
+/// Returns true if the first and last bytes are `edge` and all are `inner`; false for an empty
+/// string.
 fn has_shape(value: &str, edge: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     let bytes = value.as_bytes();
     match (bytes.first(), bytes.last()) {

@@ -1,4 +1,4 @@
-//! Compiled selectors over labels, and their text form `a=b,c in (d,e),!f`.
+//! Compiled label selectors, and their string form `a=b,c in (d,e),!f`.
 //!
 //! UPSTREAM: k8s.io/apimachinery pkg/labels/selector.go.
 
@@ -31,50 +31,50 @@ pub enum Operator {
     LessThan,
 }
 
-/// A requirement that cannot be.
+/// An invalid requirement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidRequirement(pub(crate) String);
 
-/// A text that is no selector.
+/// A string that is not a selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseSelectorError {
-    /// Something else stands between requirements.
+    /// An unexpected token between requirements.
     #[error("found '{found}', {expected}")]
     #[non_exhaustive]
     Unexpected {
-        /// The offending part.
+        /// The unexpected token.
         found: String,
-        /// The parts that may stand there.
+        /// The expected tokens.
         expected: &'static str,
     },
-    /// A requirement is wrong.
+    /// A requirement is invalid.
     #[error("unable to parse requirement: {0}")]
     Requirement(RequirementError),
 }
 
-/// A text that is no requirement.
+/// A string that is not a requirement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequirementError {
-    /// Something else stands in its place.
+    /// An unexpected token.
     #[error("found '{found}'{expected}")]
     #[non_exhaustive]
     Unexpected {
-        /// The offending part.
+        /// The unexpected token.
         found: String,
-        /// The parts that may stand there.
+        /// The expected tokens.
         expected: &'static str,
     },
-    /// The key is no label key.
+    /// The key is not a valid label key.
     #[error("{0}")]
     Key(FieldError),
-    /// Key, operator and values do not go together.
+    /// The values are not valid for the key or the operator.
     #[error("{0}")]
     Invalid(InvalidRequirement),
 }
 
-/// One condition on one label.
+/// A requirement on a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
     key: String,
@@ -83,11 +83,11 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// A checked requirement.
+    /// Creates a validated requirement.
     ///
     /// # Errors
     ///
-    /// A bad key or value, or a number of values that does not go with the operator.
+    /// An invalid key or value, or a number of values that the operator does not allow.
     pub fn new(
         key: &str,
         operator: Operator,
@@ -151,7 +151,7 @@ impl Requirement {
         }
     }
 
-    /// The label it is about.
+    /// The label key.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
@@ -163,13 +163,13 @@ impl Requirement {
         self.operator
     }
 
-    /// The values the label is compared with.
+    /// The values to compare with.
     #[must_use]
     pub fn values(&self) -> &[String] {
         &self.values
     }
 
-    /// Returns true if the label's value, or its absence, satisfies the requirement.
+    /// Returns true if the label's value, or its absence, matches the requirement.
     #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         match (self.operator, value) {
@@ -232,7 +232,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Requirements that must all hold. None at all selects everything.
+/// Requirements, all of which must match. An empty selector matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     requirements: Vec<Requirement>,
@@ -246,7 +246,7 @@ impl From<Vec<Requirement>> for Selector {
 }
 
 impl Selector {
-    /// Reads the text form.
+    /// Parses the string form.
     ///
     /// # Errors
     ///
@@ -273,19 +273,19 @@ impl Selector {
         &self.requirements
     }
 
-    /// Returns true for a selector that selects everything.
+    /// Returns true for an empty selector, which matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Returns true if the labels satisfy every requirement.
+    /// Returns true if the labels match all requirements.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches_with(|key| labels.get(key).map(String::as_str))
     }
 
-    /// Returns true if the labels that `look_up` knows satisfy every requirement.
+    /// Returns true if the labels returned by `look_up` match all requirements.
     #[must_use]
     pub fn matches_with<'l>(&self, look_up: impl Fn(&str) -> Option<&'l str>) -> bool {
         self.requirements
@@ -308,9 +308,9 @@ impl fmt::Display for Selector {
 enum Token {
     End,
     Identifier(String),
-    /// An operator or punctuation, `in` and `notin` included.
+    /// An operator or delimiter, including `in` and `notin`.
     Symbol(&'static str),
-    /// Special characters that form no operator.
+    /// Special characters that are not an operator.
     Error(String),
 }
 
@@ -323,7 +323,7 @@ impl Token {
         }
     }
 
-    /// `in` and `notin` are plain words where a key or value stands.
+    /// `in` and `notin` are ordinary words as a key or value.
     fn as_word(&self) -> Option<&str> {
         match self {
             Self::Identifier(text) => Some(text),
@@ -336,7 +336,7 @@ impl Token {
 const SYMBOLS: [&str; 9] = ["(", ")", ",", "!", "=", "==", "!=", ">", "<"];
 
 fn lex(text: &str) -> Vec<Token> {
-    // A NUL byte ends the text, as it does upstream.
+    // A NUL byte ends the input, as in upstream.
     let text = text.split('\0').next().unwrap_or_default();
     let is_space = |c: char| matches!(c, ' ' | '\t' | '\r' | '\n');
     let is_special = |c: char| matches!(c, '=' | '!' | '(' | ')' | ',' | '>' | '<');
@@ -365,7 +365,7 @@ fn lex(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Takes the longest operator at the start of a run of special characters.
+/// Lexes the longest operator at the start of a run of special characters.
 fn lex_symbol(run: &str) -> (Token, usize) {
     let mut found: Option<&'static str> = None;
     for len in 1..=run.len() {
@@ -490,7 +490,7 @@ impl Parser {
         self.identifier()
     }
 
-    /// Reads `(a, b)`; an empty place between commas is the empty value.
+    /// Parses `(a, b)`; nothing between commas is the empty value.
     fn values(&mut self) -> Parsed<Vec<String>> {
         let open = self.next();
         if open != Token::Symbol("(") {
@@ -508,7 +508,7 @@ impl Parser {
                 return Err(unexpected(other, ", expected: ',', ')' or identifier"));
             }
         }
-        // The list ends before the bracket, which is therefore here.
+        // `value_list` stops before the closing bracket, so it is the current token.
         self.at += 1;
         Ok(values.into_iter().collect())
     }

@@ -1,4 +1,4 @@
-//! `metav1.Status`: how the API reports an outcome.
+//! `metav1.Status`: the result of an API request.
 
 use lockgate_go::quote::quote;
 
@@ -7,21 +7,21 @@ use crate::decode::wire_struct;
 use crate::field::{FieldError, aggregate};
 
 wire_struct! {
-    /// An outcome.
+    /// The result of an API request.
     pub struct Status = "v1.Status" {
         /// `Status`.
         kind: String = "kind" in "TypeMeta", omit_empty, text("string");
         /// `v1`.
         api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
-        /// Always written, usually empty.
+        /// List metadata, usually empty but always encoded.
         metadata: ListMeta = "metadata", always, object;
         /// `Success` or `Failure`.
         status: String = "status", omit_empty, text("string");
-        /// The message, for people.
+        /// The human-readable message.
         message: String = "message", omit_empty, text("string");
-        /// The reason, for programs.
+        /// The machine-readable reason.
         reason: String = "reason", omit_empty, text("v1.StatusReason");
-        /// More about it.
+        /// Details of the result.
         details: Option<StatusDetails> = "details", omit_empty, opt_object;
         /// The HTTP status code.
         code: i32 = "code", omit_empty, int32;
@@ -29,7 +29,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The object and the causes of an outcome.
+    /// The object and the causes of a result.
     pub struct StatusDetails = "v1.StatusDetails" {
         /// The object's name.
         name: String = "name", omit_empty, text("string");
@@ -37,9 +37,9 @@ wire_struct! {
         group: String = "group", omit_empty, text("string");
         /// The object's kind, or the resource.
         kind: String = "kind", omit_empty, text("string");
-        /// The object's identity.
+        /// The object's UID.
         uid: String = "uid", omit_empty, text("types.UID");
-        /// The problems one by one.
+        /// The causes, one per error.
         causes: Option<Vec<StatusCause>> = "causes", omit_empty, objects;
         /// Seconds after which to retry.
         retry_after_seconds: i32 = "retryAfterSeconds", omit_empty, int32;
@@ -47,13 +47,13 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// One problem.
+    /// A cause of an error.
     pub struct StatusCause = "v1.StatusCause" {
         /// The type of the cause.
         reason: String = "reason", omit_empty, text("v1.CauseType");
-        /// The problem in words.
+        /// The human-readable message.
         message: String = "message", omit_empty, text("string");
-        /// The field it is about.
+        /// The path of the field.
         field: String = "field", omit_empty, text("string");
     }
 }
@@ -71,7 +71,7 @@ impl Status {
         }
     }
 
-    /// 422: the object is not valid. `kind` and `group` are those of the object.
+    /// 422: the object is invalid. `kind` and `group` are those of the object.
     #[must_use]
     pub fn invalid(kind: &str, group: &str, name: &str, errors: &[FieldError]) -> Self {
         let qualified = if group.is_empty() {
@@ -102,13 +102,13 @@ impl Status {
         }
     }
 
-    /// 400: the request makes no sense.
+    /// 400: the request is invalid.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(400, "BadRequest", message.into())
     }
 
-    /// 500: the server could not do its part.
+    /// 500: an internal error.
     #[must_use]
     pub fn internal_error(message: &str) -> Self {
         let causes = vec![StatusCause {

@@ -1,14 +1,14 @@
-//! `metav1.Time`: RFC 3339 at the precision of a second, always written in UTC.
+//! `metav1.Time`: RFC 3339 with a resolution of one second, always encoded in UTC.
 
 use std::fmt;
 
 use lockgate_go::time::{ParseTimeError, Rfc3339};
 use serde::{Serialize, Serializer};
 
-use crate::decode::{DecodeError, Decoder, Pointee, describe};
+use crate::decode::{DecodeError, Decoder, Pointee};
 use crate::document::{Kind, Value};
 
-/// A point in time.
+/// A timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
     /// Seconds since 1970-01-01T00:00:00Z.
@@ -18,13 +18,13 @@ pub struct Time {
 const ZERO_UNIX_SECONDS: i64 = -62_135_596_800;
 
 impl Time {
-    /// A time from its Unix seconds.
+    /// Creates a time from Unix seconds.
     #[must_use]
     pub fn from_unix_seconds(unix_seconds: i64) -> Self {
         Self { unix_seconds }
     }
 
-    /// Returns true for Go's zero time, the start of the year 1, which stands for no time at all.
+    /// Returns true for Go's zero time, the start of year 1, which means unset.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.unix_seconds == ZERO_UNIX_SECONDS
@@ -36,7 +36,7 @@ impl Time {
         self.unix_seconds
     }
 
-    /// Parses RFC 3339; fractions of a second are dropped.
+    /// Parses RFC 3339, dropping fractions of a second.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl Serialize for Time {
 impl Pointee for Time {}
 
 impl Decoder {
-    /// Decodes a time that is a plain member in Go, where the zero time means none.
+    /// Decodes a non-pointer field in Go, whose zero time means unset.
     pub(crate) fn time(
         &mut self,
         target: &mut Option<Time>,
@@ -81,7 +81,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a pointer to a time. Anything else ends decoding at once, whatever was wrong before.
+    /// Decodes a pointer to a time. A value of another type ends decoding immediately, even after
+    /// other errors.
     pub(crate) fn opt_time(
         &mut self,
         target: &mut Option<Time>,
@@ -99,7 +100,7 @@ impl Decoder {
                 }
                 Err(error) => error.to_string(),
             },
-            _ => self.type_message(describe(value), "string"),
+            _ => self.type_message(value.kind().name(), "string"),
         };
         Err(DecodeError {
             message,

@@ -2,10 +2,9 @@
 //!
 //! UPSTREAM: k8s.io/apimachinery pkg/runtime/serializer/json/meta.go.
 
-use crate::decode::describe;
 use crate::document::{Kind, Value};
 
-/// `apiVersion` and `kind`, taken apart.
+/// The group, version and kind from `apiVersion` and `kind`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TypeMeta {
     /// The API group; empty for the core group.
@@ -16,25 +15,25 @@ pub struct TypeMeta {
     pub kind: String,
 }
 
-/// An object whose type cannot be read, in the words of the API server.
+/// An object without a valid type, with the API server's messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TypeMetaError {
-    /// The root is of this type.
+    /// The root is not an object.
     #[error(
         "{PREFIX} {0} into Go value of type struct {{ APIVersion string \
          \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
     )]
     NotAnObject(String),
-    /// A member is of another type.
+    /// A field is not a string.
     #[error("{PREFIX} {found} into Go struct field .{field} of type string")]
     NotAString {
         /// `apiVersion` or `kind`.
         field: &'static str,
-        /// The type that was found.
+        /// The actual type.
         found: String,
     },
-    /// More than one slash.
+    /// `apiVersion` has more than one slash.
     #[error("unexpected GroupVersion string: {0}")]
     GroupVersion(String),
 }
@@ -42,16 +41,16 @@ pub enum TypeMetaError {
 const PREFIX: &str = "couldn't get version/kind; json parse error: json: cannot unmarshal";
 
 impl TypeMeta {
-    /// Reads the type of an object. Members that are absent are empty.
+    /// Decodes the type of an object. Missing fields are empty.
     ///
     /// # Errors
     ///
-    /// The root is no object, a member is no string, or `apiVersion` has more than one slash.
+    /// The root is not an object, a field is not a string, or `apiVersion` has more than one slash.
     pub fn read(root: Value<'_>) -> Result<Self, TypeMetaError> {
         if !matches!(root.kind(), Kind::Object | Kind::Null) {
-            return Err(TypeMetaError::NotAnObject(describe(root).to_owned()));
+            return Err(TypeMetaError::NotAnObject(root.kind().name().to_owned()));
         }
-        // Here, unlike everywhere else, names match in any case.
+        // Only here, field names are case-insensitive.
         let (mut api_version, mut kind) = ("", "");
         let mut problem = None;
         for member in root.members() {
@@ -66,7 +65,7 @@ impl TypeMeta {
                 Some(text) => *target = text,
                 None if member.value.is_null() => {}
                 None => {
-                    let found = describe(member.value).to_owned();
+                    let found = member.value.kind().name().to_owned();
                     problem.get_or_insert(TypeMetaError::NotAString { field, found });
                 }
             }
@@ -88,7 +87,7 @@ impl TypeMeta {
         })
     }
 
-    /// Fills in what is missing from what was expected.
+    /// Defaults missing fields to the expected type.
     pub(crate) fn complete(&mut self, group: &str, version: &str, kind: &str) {
         if self.kind.is_empty() {
             kind.clone_into(&mut self.kind);
@@ -101,7 +100,7 @@ impl TypeMeta {
         }
     }
 
-    /// The group and version as they stand in `apiVersion`.
+    /// The group and version, as in `apiVersion`.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {

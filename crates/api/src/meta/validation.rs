@@ -11,17 +11,17 @@ use super::names;
 use super::object::{ManagedFieldsEntry, ObjectMeta, OwnerReference};
 use crate::field::{FieldError, FieldErrors, Path, Shown};
 
-/// Annotations may take this many bytes in total, keys and values together.
+/// The maximum total size of annotations in bytes, keys and values together.
 const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
 const FIELD_MANAGER_MAX_BYTES: usize = 128;
 const SUBRESOURCE_MAX_BYTES: usize = 256;
 
-/// The rule for names of a kind.
+/// The validation of a kind's names.
 #[derive(Debug, Clone, Copy)]
 pub struct NameRules {
-    /// Checks a whole name.
+    /// Validates a complete name.
     pub name: fn(&str) -> Vec<String>,
-    /// Checks a prefix that the server completes.
+    /// Validates the prefix of a generated name.
     pub prefix: fn(&str) -> Vec<String>,
 }
 
@@ -31,13 +31,13 @@ pub const SUBDOMAIN_NAMES: NameRules = NameRules {
     prefix: names::check_subdomain_prefix,
 };
 
-/// Names that only have to fit into a URL, which every kind's must.
+/// Names that are path segments of a URL, the minimum for any kind.
 pub const PATH_SEGMENT_NAMES: NameRules = NameRules {
     name: names::check_path_segment,
     prefix: names::check_path_segment_prefix,
 };
 
-/// Checks the metadata of a cluster-scoped object.
+/// Validates the metadata of a cluster-scoped object.
 #[must_use]
 pub fn validate_metadata(meta: &ObjectMeta, rules: NameRules, path: &Path<'_>) -> FieldErrors {
     validate_scoped_metadata(meta, Scope::Cluster, rules, path)
@@ -46,13 +46,13 @@ pub fn validate_metadata(meta: &ObjectMeta, rules: NameRules, path: &Path<'_>) -
 /// The scope of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope<'n> {
-    /// In no namespace.
+    /// Cluster-scoped.
     Cluster,
-    /// Each in a namespace: this one, whatever the metadata says.
+    /// Namespaced; the namespace is that of the request, not of the metadata.
     Namespaced(&'n str),
 }
 
-/// Checks the metadata of an object.
+/// Validates the metadata of an object.
 #[must_use]
 pub fn validate_scoped_metadata(
     meta: &ObjectMeta,
@@ -121,7 +121,7 @@ pub fn validate_scoped_metadata(
     errors
 }
 
-/// Checks metadata against what is stored.
+/// Validates updated metadata against the stored metadata.
 #[must_use]
 pub fn validate_metadata_update(
     new: &ObjectMeta,
@@ -202,8 +202,8 @@ pub fn validate_metadata_update(
     errors
 }
 
-/// Checks the keys and values of a label map. Keys are visited in order; upstream's order is that of
-/// a Go map, which is none.
+/// Validates the keys and values of a label map, in key order; upstream iterates over a Go map, in
+/// random order.
 pub fn validate_labels(
     errors: &mut FieldErrors,
     labels: Option<&BTreeMap<String, String>>,
@@ -225,7 +225,7 @@ pub(crate) fn invalid_each(
     errors.extend(messages.into_iter().map(invalid));
 }
 
-/// Checks a path behind a domain, such as `acme.io/foo`.
+/// Validates a domain-prefixed path, such as `acme.io/foo`.
 ///
 /// UPSTREAM: apimachinery pkg/util/validation/validation.go (IsDomainPrefixedPath)
 #[must_use]
@@ -252,7 +252,7 @@ pub fn check_domain_prefixed_path(path: &Path<'_>, value: &str) -> FieldErrors {
     errors
 }
 
-/// Checks the keys of annotations, and the size of all of them.
+/// Validates the keys of annotations, and their total size.
 pub fn validate_annotations(
     errors: &mut FieldErrors,
     annotations: Option<&BTreeMap<String, String>>,
@@ -260,7 +260,7 @@ pub fn validate_annotations(
 ) {
     let mut size = 0;
     for (key, value) in annotations.into_iter().flatten() {
-        // Case does not matter in the keys of annotations.
+        // The keys of annotations are case-insensitive.
         invalid_each(
             errors,
             path,
@@ -276,7 +276,7 @@ pub fn validate_annotations(
 
 fn validate_owner_references(errors: &mut FieldErrors, owners: &[OwnerReference], path: &Path<'_>) {
     let mut controller: Option<String> = None;
-    // Every error shows all owners, so they are written once.
+    // Every error contains all owners, so they are formatted once.
     let mut shown = None;
     for owner in owners {
         validate_owner_reference(errors, owner, path);
@@ -298,7 +298,7 @@ fn validate_owner_references(errors: &mut FieldErrors, owners: &[OwnerReference]
 }
 
 fn validate_owner_reference(errors: &mut FieldErrors, owner: &OwnerReference, path: &Path<'_>) {
-    // A text with more than one slash is no version at all.
+    // A string with more than one slash is not a version.
     let (group, version) = match owner.api_version.matches('/').count() {
         0 => ("", owner.api_version.as_str()),
         1 => owner.api_version.split_once('/').unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! Between documents and the hub: which kind and version a document is, decoding it with that
-//! version's defaults, and writing a hub object in either version.
+//! Converts between documents and the hub: identifies kind and version, decodes with the version's
+//! defaults, and encodes hub objects in either version.
 
 use super::GROUP;
 use super::hub::{Configuration, ConfigurationKind, Version};
@@ -12,7 +12,7 @@ impl ConfigurationKind {
     pub const ALL: [Self; 2] = [Self::Validating, Self::Mutating];
 }
 
-/// The kind and version a document claims to be, when it is a webhook configuration.
+/// The kind and version of a document, if it is a webhook configuration.
 #[must_use]
 pub fn identify(api_version: &str, kind: &str) -> Option<(ConfigurationKind, Version)> {
     let version = match api_version.strip_prefix(GROUP)?.strip_prefix('/')? {
@@ -30,7 +30,7 @@ pub fn identify(api_version: &str, kind: &str) -> Option<(ConfigurationKind, Ver
 ///
 /// # Errors
 ///
-/// The first member whose value has the wrong type.
+/// The first field with a type mismatch.
 pub fn decode(
     value: Value<'_>,
     kind: ConfigurationKind,
@@ -41,11 +41,11 @@ pub fn decode(
     Ok(decoded)
 }
 
-/// Decodes a configuration as it was written.
+/// Decodes a configuration without defaults.
 ///
 /// # Errors
 ///
-/// The first member whose value has the wrong type.
+/// The first field with a type mismatch.
 pub fn decode_without_defaults(
     value: Value<'_>,
     kind: ConfigurationKind,
@@ -78,7 +78,7 @@ where
     })
 }
 
-/// Writes a configuration as JSON in `version`.
+/// Encodes a configuration as JSON in `version`.
 #[must_use]
 pub fn to_json(configuration: Configuration, version: Version) -> serde_json::Value {
     let json = match (configuration.kind, version) {
@@ -95,6 +95,6 @@ pub fn to_json(configuration: Configuration, version: Version) -> serde_json::Va
             serde_json::to_value(v1beta1::MutatingWebhookConfiguration::from(configuration))
         }
     };
-    // Raw parts were parsed when they were read.
+    // Raw JSON was parsed when it was decoded.
     json.expect("a configuration has no value that JSON cannot hold")
 }

@@ -1,22 +1,22 @@
-//! Defaults of each version. They apply whenever an object is decoded; an explicit empty text or
-//! zero is kept, for validation to refuse.
+//! The defaults of each version, applied on decoding; explicit empty strings and zeros are kept,
+//! and rejected by the validation.
 //!
 //! UPSTREAM: kubernetes pkg/apis/admissionregistration/{v1,v1beta1}/defaults.go.
 
 use super::hub::{Configuration, ConfigurationKind, Version, Webhook};
 
-/// The default of a webhook's member in both versions.
+/// The default of a webhook's field in both versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultDifference {
-    /// The JSON name of the member.
+    /// The JSON name of the field.
     pub field: &'static str,
-    /// The default of v1; `None` where v1 requires a value.
+    /// The default of v1; `None` if v1 requires a value.
     pub v1: Option<&'static str>,
     /// The default of v1beta1.
     pub v1beta1: &'static str,
 }
 
-/// The members whose default depends on the version.
+/// The fields whose default depends on the version.
 pub const DIFFERENCES: [DefaultDifference; 5] = [
     DefaultDifference {
         field: "failurePolicy",
@@ -46,7 +46,7 @@ pub const DIFFERENCES: [DefaultDifference; 5] = [
 ];
 
 impl Configuration {
-    /// Fills in what the client left out, as `version` does.
+    /// Applies the defaults of `version`.
     pub fn apply_defaults(&mut self, version: Version) {
         for webhook in self.webhooks.iter_mut().flatten() {
             webhook.apply_defaults(self.kind, version);

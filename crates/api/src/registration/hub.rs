@@ -1,4 +1,4 @@
-//! The one type all versions of the registration API convert to and from.
+//! The hub type for conversion between versions of the registration API.
 //!
 //! A hub object can hold any client input: enumerations are strings until validation, and absent lists differ from
 //! empty ones, because the API distinguishes them.
@@ -17,7 +17,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The name as it stands in `apiVersion` after the group.
+    /// The version in `apiVersion`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl ConfigurationKind {
         }
     }
 
-    /// The plural of its resource.
+    /// The plural resource name.
     #[must_use]
     pub fn resource(self) -> &'static str {
         match self {
@@ -67,46 +67,46 @@ impl ConfigurationKind {
 pub struct Configuration {
     /// Validating or mutating.
     pub kind: ConfigurationKind,
-    /// Its metadata.
+    /// The metadata.
     pub metadata: ObjectMeta,
-    /// Its webhooks; the order is the order in which mutating ones are called.
+    /// The webhooks; mutating ones are called in this order.
     pub webhooks: Option<Vec<Webhook>>,
 }
 
 impl Configuration {
-    /// The webhooks; none when the list is absent.
+    /// The webhooks; empty if the list is absent.
     #[must_use]
     pub fn webhooks(&self) -> &[Webhook] {
         self.webhooks.as_deref().unwrap_or_default()
     }
 }
 
-/// A webhook: whom to call, and for what.
+/// A webhook: its client config and the requests to match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Webhook {
     /// A domain name with at least three segments.
     pub name: String,
     /// The URL or service.
     pub client_config: ClientConfig,
-    /// The requests it is called for; none without rules.
+    /// The requests to match; none without rules.
     pub rules: Option<Vec<Rule>>,
-    /// `Fail` or `Ignore`: what a failed call means.
+    /// `Fail` or `Ignore`: how errors of calls are handled.
     pub failure_policy: Option<String>,
-    /// `Exact` or `Equivalent`: whether other versions of a resource match too.
+    /// `Exact` or `Equivalent`: whether equivalent resources in other versions match.
     pub match_policy: Option<String>,
-    /// The namespaces it is called for.
+    /// The namespaces to match.
     pub namespace_selector: Option<LabelSelector>,
-    /// The objects it is called for.
+    /// The objects to match.
     pub object_selector: Option<LabelSelector>,
     /// The side effects of a call.
     pub side_effects: Option<String>,
     /// The timeout of a call.
     pub timeout_seconds: Option<i32>,
-    /// Versions of `AdmissionReview` it reads, the preferred first.
+    /// The supported `AdmissionReview` versions, in order of preference.
     pub admission_review_versions: Option<Vec<String>>,
     /// `Never` or `IfNeeded`; mutating webhooks only.
     pub reinvocation_policy: Option<String>,
-    /// Expressions that must all hold.
+    /// CEL conditions, all of which must be true.
     pub match_conditions: Option<Vec<MatchCondition>>,
 }
 
@@ -115,50 +115,50 @@ pub struct Webhook {
 pub struct ClientConfig {
     /// A URL.
     pub url: Option<String>,
-    /// A service in the cluster.
+    /// A Service in the cluster.
     pub service: Option<ServiceReference>,
-    /// PEM certificates that sign the webhook's.
+    /// The PEM-encoded CA bundle.
     pub ca_bundle: Option<Bytes>,
 }
 
-/// A service that serves a webhook.
+/// The Service of a webhook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceReference {
-    /// Its namespace.
+    /// The namespace of the Service.
     pub namespace: String,
-    /// Its name.
+    /// The name of the Service.
     pub name: String,
-    /// The path of the request.
+    /// The URL path of requests.
     pub path: Option<String>,
-    /// Its port.
+    /// The port of the Service.
     pub port: Option<i32>,
 }
 
-/// The requests a webhook is called for. All five parts must match.
+/// The requests to match. All five fields must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `*`.
     pub operations: Option<Vec<String>>,
-    /// API groups; the core group is empty.
+    /// API groups; the core group is the empty string.
     pub api_groups: Option<Vec<String>>,
     /// API versions.
     pub api_versions: Option<Vec<String>>,
-    /// Resources, with subresources after a slash.
+    /// Resources, optionally with a subresource after a slash.
     pub resources: Option<Vec<String>>,
     /// `Cluster`, `Namespaced` or `*`.
     pub scope: Option<String>,
 }
 
-/// An expression that must hold for the webhook to be called.
+/// A CEL condition for calling the webhook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MatchCondition {
-    /// Its name, for messages and metrics.
+    /// The name, for messages and metrics.
     pub name: String,
     /// The CEL expression.
     pub expression: String,
 }
 
-/// Implements the conversions between the wire types of the module it stands in and the hub.
+/// Implements the conversions between the hub and the wire types of the invoking module.
 macro_rules! convert {
     ($version:ident) => {
         $crate::registration::hub::convert!(@both hub::MatchCondition, MatchCondition {
@@ -182,7 +182,7 @@ macro_rules! convert {
         );
     };
 
-    // Two structs with the same members; those after the semicolon convert in turn.
+    // Two structs with the same fields; those after the semicolon are converted recursively.
     (@both $hub:path, $wire:ident { $($same:ident),* $(; $($nested:ident),*)? }) => {
         impl From<$wire> for $hub {
             fn from(wire: $wire) -> Self {
@@ -256,8 +256,8 @@ macro_rules! convert {
         }
 
         impl From<hub::Configuration> for $wire {
-            /// The hub's kind is the caller's business: converting a configuration of the other
-            /// kind keeps what this kind can say.
+            /// The caller must check the hub's kind: converting a configuration of the other kind only keeps the
+            /// fields of this kind.
             fn from(hub: hub::Configuration) -> Self {
                 Self {
                     kind: hub::ConfigurationKind::$kind.name().to_owned(),

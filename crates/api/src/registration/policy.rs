@@ -1,9 +1,9 @@
 //! Admission policies and their bindings: `ValidatingAdmissionPolicy`, `MutatingAdmissionPolicy` and
-//! the two kinds that put them in force.
+//! the kinds of their bindings.
 //!
-//! Both kinds of policy say in the same words what they are about; only what they do to an object
-//! differs. [`Policy`] and [`Binding`] are either kind, so that matching, parameters and validation
-//! are written once. Only `v1` of the group has these kinds.
+//! Both kinds of policy share matching and parameters, and differ in validations and mutations.
+//! [`Policy`] and [`Binding`] represent either kind, so that matching, parameters and validation are
+//! implemented once. Only `v1` of the group has these kinds.
 
 use super::hub::{self, MatchCondition};
 use super::v1;
@@ -35,7 +35,7 @@ impl PolicyKind {
         }
     }
 
-    /// The name of the kind of its bindings.
+    /// The kind of its bindings.
     #[must_use]
     pub fn binding_name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl PolicyKind {
         }
     }
 
-    /// The plural of its resource.
+    /// The plural resource name.
     #[must_use]
     pub fn resource(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl PolicyKind {
         }
     }
 
-    /// The plural of the resource of its bindings.
+    /// The plural resource name of its bindings.
     #[must_use]
     pub fn binding_resource(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ pub enum Registered {
 }
 
 impl Registered {
-    /// The kind a document claims to be, when it is one of the four.
+    /// The kind of a document, if it is one of the four.
     #[must_use]
     pub fn identify(api_version: &str, kind: &str) -> Option<Self> {
         if api_version.strip_prefix(super::GROUP)? != "/v1" {
@@ -88,7 +88,7 @@ impl Registered {
         })
     }
 
-    /// The kind of a resource of the group.
+    /// The kind of a resource.
     #[must_use]
     pub fn of_resource(plural: &str) -> Option<Self> {
         PolicyKind::ALL.into_iter().find_map(|known| {
@@ -115,17 +115,17 @@ impl Registered {
 pub struct Policy {
     /// Validating or mutating.
     pub kind: PolicyKind,
-    /// Its metadata.
+    /// The metadata.
     pub metadata: ObjectMeta,
     /// The kind of its parameters.
     pub param_kind: Option<ParamKind>,
-    /// The requests it applies to.
+    /// The requests to match.
     pub match_constraints: Option<MatchResources>,
-    /// Expressions that must hold for it to apply.
+    /// CEL conditions, all of which must be true.
     pub match_conditions: Option<Vec<MatchCondition>>,
-    /// Named expressions, each of which sees those before it.
+    /// Variables, each of which can refer to preceding ones.
     pub variables: Option<Vec<Variable>>,
-    /// `Fail` or `Ignore`: what an error means.
+    /// `Fail` or `Ignore`: how errors are handled.
     pub failure_policy: Option<String>,
     /// The validations; validating policies only.
     pub validations: Option<Vec<Validation>>,
@@ -140,21 +140,21 @@ pub struct Policy {
 /// A binding of either kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
-    /// The kind of policy it is for.
+    /// The kind of its policy.
     pub kind: PolicyKind,
-    /// Its metadata.
+    /// The metadata.
     pub metadata: ObjectMeta,
-    /// The policy it puts in force.
+    /// The name of the policy.
     pub policy_name: String,
     /// Selects the parameters.
     pub param_ref: Option<ParamRef>,
-    /// The requests it applies to; if absent, all requests the policy matches.
+    /// The requests to match; if absent, all requests that the policy matches.
     pub match_resources: Option<MatchResources>,
-    /// The actions on a failed validation; validating policies only.
+    /// The actions for a failed validation; validating policies only.
     pub validation_actions: Option<Vec<String>>,
 }
 
-/// The requests that a policy or a binding applies to.
+/// The matching requests of a policy or a binding.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MatchResources {
     /// Selects namespaces.
@@ -165,27 +165,27 @@ pub struct MatchResources {
     pub resource_rules: Option<Vec<NamedRule>>,
     /// The excluded requests, which take precedence over the other rules.
     pub exclude_resource_rules: Option<Vec<NamedRule>>,
-    /// `Exact` or `Equivalent`: whether other versions of a resource match too.
+    /// `Exact` or `Equivalent`: whether equivalent resources in other versions match.
     pub match_policy: Option<String>,
 }
 
-/// A rule that may be about some objects only.
+/// A rule, optionally limited to named objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamedRule {
-    /// The names of these objects; all without any.
+    /// The names of the objects; empty means all.
     pub resource_names: Option<Vec<String>>,
     /// The rule.
     pub rule: hub::Rule,
 }
 
 wire_struct! {
-    /// A policy that refuses requests.
+    /// A policy that validates requests.
     pub struct ValidatingAdmissionPolicy = "v1.ValidatingAdmissionPolicy" {
         /// `ValidatingAdmissionPolicy`.
         kind: String = "kind" in "TypeMeta", omit_empty, text("string");
         /// The group and version.
         api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
-        /// Its metadata.
+        /// The metadata.
         metadata: ObjectMeta = "metadata", always, object;
         /// The specification.
         spec: ValidatingAdmissionPolicySpec = "spec", always, object;
@@ -199,17 +199,17 @@ wire_struct! {
     pub struct ValidatingAdmissionPolicySpec = "v1.ValidatingAdmissionPolicySpec" {
         /// The kind of its parameters.
         param_kind: Option<ParamKind> = "paramKind", omit_empty, opt_object;
-        /// The requests it applies to.
+        /// The requests to match.
         match_constraints: Option<WireMatchResources> = "matchConstraints", omit_empty, opt_object;
         /// The validations.
         validations: Option<Vec<Validation>> = "validations", omit_empty, objects;
-        /// `Fail` or `Ignore`: the meaning of an error.
+        /// `Fail` or `Ignore`: how errors are handled.
         failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text("v1.FailurePolicyType");
         /// The audit annotations.
         audit_annotations: Option<Vec<AuditAnnotation>> = "auditAnnotations", omit_empty, objects;
-        /// Expressions that must hold for it to apply.
+        /// CEL conditions, all of which must be true.
         match_conditions: Option<Vec<v1::MatchCondition>> = "matchConditions", omit_empty, objects;
-        /// Named expressions.
+        /// Variables, each of which can refer to preceding ones.
         variables: Option<Vec<Variable>> = "variables", omit_empty, objects;
     }
 }
@@ -217,9 +217,9 @@ wire_struct! {
 wire_struct! {
     /// The status of a validating policy.
     pub struct ValidatingAdmissionPolicyStatus = "v1.ValidatingAdmissionPolicyStatus" {
-        /// The generation this is about.
+        /// The observed generation.
         observed_generation: i64 = "observedGeneration", omit_empty, int64;
-        /// The findings of type checking.
+        /// The results of type checking.
         type_checking: Option<TypeChecking> = "typeChecking", omit_empty, opt_object;
         /// Conditions.
         conditions: Option<Vec<Condition>> = "conditions", omit_empty, objects;
@@ -227,7 +227,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The findings of type checking the expressions against the schemas of the matched kinds.
+    /// The results of type checking the expressions against the schemas of the matched kinds.
     pub struct TypeChecking = "v1.TypeChecking" {
         /// The type checking warnings.
         expression_warnings: Option<Vec<ExpressionWarning>> = "expressionWarnings", omit_empty, objects;
@@ -247,29 +247,29 @@ wire_struct! {
 wire_struct! {
     /// A condition in a status.
     pub struct Condition = "v1.Condition" {
-        /// Its type.
+        /// The condition type.
         condition_type: String = "type", always, text("string");
         /// `True`, `False` or `Unknown`.
         status: String = "status", always, text("v1.ConditionStatus");
-        /// The generation this is about.
+        /// The observed generation.
         observed_generation: i64 = "observedGeneration", omit_empty, int64;
-        /// Since when.
+        /// The time of the last transition.
         last_transition_time: Option<Time> = "lastTransitionTime", always, time;
-        /// Why, for programs.
+        /// The machine-readable reason.
         reason: String = "reason", always, text("string");
-        /// Why, for people.
+        /// The human-readable message.
         message: String = "message", always, text("string");
     }
 }
 
 wire_struct! {
-    /// A policy that changes objects.
+    /// A policy that mutates objects.
     pub struct MutatingAdmissionPolicy = "v1.MutatingAdmissionPolicy" {
         /// `MutatingAdmissionPolicy`.
         kind: String = "kind" in "TypeMeta", omit_empty, text("string");
         /// The group and version.
         api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
-        /// Its metadata.
+        /// The metadata.
         metadata: ObjectMeta = "metadata", always, object;
         /// The specification.
         spec: MutatingAdmissionPolicySpec = "spec", always, object;
@@ -281,29 +281,29 @@ wire_struct! {
     pub struct MutatingAdmissionPolicySpec = "v1.MutatingAdmissionPolicySpec" {
         /// The kind of its parameters.
         param_kind: Option<ParamKind> = "paramKind", omit_empty, opt_object;
-        /// The requests it applies to.
+        /// The requests to match.
         match_constraints: Option<WireMatchResources> = "matchConstraints", omit_empty, opt_object;
-        /// Named expressions.
+        /// Variables, each of which can refer to preceding ones.
         variables: Option<Vec<Variable>> = "variables", omit_empty, objects;
         /// The mutations.
         mutations: Option<Vec<Mutation>> = "mutations", omit_empty, objects;
-        /// `Fail` or `Ignore`: the meaning of an error.
+        /// `Fail` or `Ignore`: how errors are handled.
         failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text("v1.FailurePolicyType");
-        /// Expressions that must hold for it to apply.
+        /// CEL conditions, all of which must be true.
         match_conditions: Option<Vec<v1::MatchCondition>> = "matchConditions", omit_empty, objects;
-        /// `Never` or `IfNeeded`: reinvocation after later changes of the object.
+        /// `Never` or `IfNeeded`: reinvocation after later mutations.
         reinvocation_policy: String = "reinvocationPolicy", omit_empty, text("v1.ReinvocationPolicyType");
     }
 }
 
 wire_struct! {
-    /// Puts a validating policy in force.
+    /// The binding of a validating policy.
     pub struct ValidatingAdmissionPolicyBinding = "v1.ValidatingAdmissionPolicyBinding" {
         /// `ValidatingAdmissionPolicyBinding`.
         kind: String = "kind" in "TypeMeta", omit_empty, text("string");
         /// The group and version.
         api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
-        /// Its metadata.
+        /// The metadata.
         metadata: ObjectMeta = "metadata", always, object;
         /// The specification.
         spec: ValidatingAdmissionPolicyBindingSpec = "spec", always, object;
@@ -313,25 +313,25 @@ wire_struct! {
 wire_struct! {
     /// The specification of a binding of a validating policy.
     pub struct ValidatingAdmissionPolicyBindingSpec = "v1.ValidatingAdmissionPolicyBindingSpec" {
-        /// The policy.
+        /// The name of the policy.
         policy_name: String = "policyName", omit_empty, text("string");
         /// Selects the parameters.
         param_ref: Option<ParamRef> = "paramRef", omit_empty, opt_object;
-        /// The requests it applies to.
+        /// The requests to match.
         match_resources: Option<WireMatchResources> = "matchResources", omit_empty, opt_object;
-        /// The actions on a failed validation.
+        /// The actions for a failed validation.
         validation_actions: Option<Vec<String>> = "validationActions", omit_empty, texts("v1.ValidationAction");
     }
 }
 
 wire_struct! {
-    /// Puts a mutating policy in force.
+    /// The binding of a mutating policy.
     pub struct MutatingAdmissionPolicyBinding = "v1.MutatingAdmissionPolicyBinding" {
         /// `MutatingAdmissionPolicyBinding`.
         kind: String = "kind" in "TypeMeta", omit_empty, text("string");
         /// The group and version.
         api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
-        /// Its metadata.
+        /// The metadata.
         metadata: ObjectMeta = "metadata", always, object;
         /// The specification.
         spec: MutatingAdmissionPolicyBindingSpec = "spec", always, object;
@@ -341,11 +341,11 @@ wire_struct! {
 wire_struct! {
     /// The specification of a binding of a mutating policy.
     pub struct MutatingAdmissionPolicyBindingSpec = "v1.MutatingAdmissionPolicyBindingSpec" {
-        /// The policy.
+        /// The name of the policy.
         policy_name: String = "policyName", omit_empty, text("string");
         /// Selects the parameters.
         param_ref: Option<ParamRef> = "paramRef", omit_empty, opt_object;
-        /// The requests it applies to.
+        /// The requests to match.
         match_resources: Option<WireMatchResources> = "matchResources", omit_empty, opt_object;
     }
 }
@@ -353,9 +353,9 @@ wire_struct! {
 wire_struct! {
     /// The kind of the parameters of a policy.
     pub struct ParamKind = "v1.ParamKind" {
-        /// Its group and version.
+        /// The group and version.
         api_version: String = "apiVersion", omit_empty, text("string");
-        /// Its name.
+        /// The kind.
         kind: String = "kind", omit_empty, text("string");
     }
 }
@@ -365,17 +365,17 @@ wire_struct! {
     pub struct ParamRef = "v1.ParamRef" {
         /// The name of a single parameter object.
         name: String = "name", omit_empty, text("string");
-        /// Their namespace; defaults to that of the request.
+        /// The namespace of the parameters; defaults to that of the request.
         namespace: String = "namespace", omit_empty, text("string");
-        /// Selects parameter objects by label.
+        /// Selects parameter objects by labels.
         selector: Option<LabelSelector> = "selector", omit_empty, opt_object;
-        /// `Allow` or `Deny`: the decision if no parameters are found.
+        /// `Allow` or `Deny`: the behavior if no parameters are found.
         parameter_not_found_action: Option<String> = "parameterNotFoundAction", omit_empty, opt_text("v1.ParameterNotFoundActionType");
     }
 }
 
 wire_struct! {
-    /// The requests that a policy or a binding applies to, on the wire.
+    /// The matching requests of a policy or a binding, on the wire.
     pub struct WireMatchResources = "v1.MatchResources" {
         /// Selects namespaces.
         namespace_selector: Option<LabelSelector> = "namespaceSelector", omit_empty, opt_object;
@@ -383,17 +383,17 @@ wire_struct! {
         object_selector: Option<LabelSelector> = "objectSelector", omit_empty, opt_object;
         /// The rules of matching requests.
         resource_rules: Option<Vec<NamedRuleWithOperations>> = "resourceRules", omit_empty, objects;
-        /// The rules of requests that do not match.
+        /// The excluded requests, which take precedence over the other rules.
         exclude_resource_rules: Option<Vec<NamedRuleWithOperations>> = "excludeResourceRules", omit_empty, objects;
-        /// `Exact` or `Equivalent`: matching of other versions of a resource.
+        /// `Exact` or `Equivalent`: whether equivalent resources in other versions match.
         match_policy: Option<String> = "matchPolicy", omit_empty, opt_text("v1.MatchPolicyType");
     }
 }
 
 wire_struct! {
-    /// A rule that may be about some objects only, on the wire.
+    /// A rule, optionally limited to named objects, on the wire.
     pub struct NamedRuleWithOperations = "v1.NamedRuleWithOperations" {
-        /// The names of these objects.
+        /// The names of the objects; empty means all.
         resource_names: Option<Vec<String>> = "resourceNames", omit_empty, texts("string");
         /// The operations.
         operations: Option<Vec<String>> = "operations" in "RuleWithOperations", omit_empty, texts("v1.OperationType");
@@ -415,7 +415,7 @@ wire_struct! {
         expression: String = "expression", always, text("string");
         /// The message of a failed validation.
         message: String = "message", omit_empty, text("string");
-        /// The reason in the answer.
+        /// The reason in the response.
         reason: Option<String> = "reason", omit_empty, opt_text("v1.StatusReason");
         /// An expression that evaluates to the message.
         message_expression: String = "messageExpression", omit_empty, text("string");
@@ -425,15 +425,15 @@ wire_struct! {
 wire_struct! {
     /// An audit annotation of a policy.
     pub struct AuditAnnotation = "v1.AuditAnnotation" {
-        /// The key after the name of the policy.
+        /// The key, appended to the name of the policy.
         key: String = "key", always, text("string");
-        /// The value.
+        /// The CEL expression of the value.
         value_expression: String = "valueExpression", always, text("string");
     }
 }
 
 wire_struct! {
-    /// A named expression.
+    /// A variable: a named CEL expression.
     pub struct Variable = "v1.Variable" {
         /// The name, used as `variables.<name>`.
         name: String = "name", always, text("string");
@@ -443,19 +443,19 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A change of the object.
+    /// A mutation of the object.
     pub struct Mutation = "v1.Mutation" {
         /// `ApplyConfiguration` or `JSONPatch`.
         patch_type: String = "patchType", omit_empty, text("v1.PatchType");
-        /// An object to merge with.
+        /// The apply configuration.
         apply_configuration: Option<ApplyConfiguration> = "applyConfiguration", omit_empty, opt_object;
-        /// A patch.
+        /// The JSON patch.
         json_patch: Option<JsonPatch> = "jsonPatch", omit_empty, opt_object;
     }
 }
 
 wire_struct! {
-    /// An object to merge with.
+    /// An apply configuration, merged into the object.
     pub struct ApplyConfiguration = "v1.ApplyConfiguration" {
         /// The CEL expression that evaluates to the apply configuration.
         expression: String = "expression", omit_empty, text("string");
@@ -463,7 +463,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A patch.
+    /// A JSON patch.
     pub struct JsonPatch = "v1.JSONPatch" {
         /// The CEL expression that evaluates to the patch.
         expression: String = "expression", omit_empty, text("string");
@@ -471,7 +471,7 @@ wire_struct! {
 }
 
 impl ParamKind {
-    /// The group and version apart.
+    /// The group and the version.
     #[must_use]
     pub fn group_version(&self) -> (&str, &str) {
         let api_version = self.api_version.as_str();
@@ -573,7 +573,7 @@ impl From<MutatingAdmissionPolicyBinding> for Binding {
 }
 
 impl MatchResources {
-    /// Fills in what the client left out.
+    /// Applies the defaults.
     ///
     /// UPSTREAM: kubernetes pkg/apis/admissionregistration/v1/defaults.go
     fn apply_defaults(&mut self) {
@@ -589,7 +589,7 @@ impl MatchResources {
 }
 
 impl Policy {
-    /// Fills in what the client left out.
+    /// Applies the defaults.
     pub fn apply_defaults(&mut self) {
         self.failure_policy
             .get_or_insert_with(|| String::from("Fail"));
@@ -600,7 +600,7 @@ impl Policy {
 }
 
 impl Binding {
-    /// Fills in what the client left out.
+    /// Applies the defaults.
     pub fn apply_defaults(&mut self) {
         if let Some(resources) = &mut self.match_resources {
             resources.apply_defaults();
@@ -623,7 +623,7 @@ where
 ///
 /// # Errors
 ///
-/// The first member whose value has the wrong type.
+/// The first field with a type mismatch.
 pub fn decode_policy(value: Value<'_>, kind: PolicyKind) -> Result<Decoded<Policy>, DecodeError> {
     let mut decoded = match kind {
         PolicyKind::Validating => decode_as::<ValidatingAdmissionPolicy, Policy>(value),
@@ -637,7 +637,7 @@ pub fn decode_policy(value: Value<'_>, kind: PolicyKind) -> Result<Decoded<Polic
 ///
 /// # Errors
 ///
-/// The first member whose value has the wrong type.
+/// The first field with a type mismatch.
 pub fn decode_binding(value: Value<'_>, kind: PolicyKind) -> Result<Decoded<Binding>, DecodeError> {
     let mut decoded = match kind {
         PolicyKind::Validating => decode_as::<ValidatingAdmissionPolicyBinding, Binding>(value),

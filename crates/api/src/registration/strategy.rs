@@ -1,5 +1,5 @@
-//! The steps of a configuration between decoding and storing: the server's own fields, then
-//! validation, then warnings.
+//! The create and update strategy of webhook configurations: server-set fields, validation, then
+//! warnings.
 //!
 //! UPSTREAM: k8s.io/apiserver pkg/registry/rest/{create,update}.go and kubernetes
 //! pkg/registry/admissionregistration/*webhookconfiguration/strategy.go.
@@ -11,17 +11,17 @@ use crate::field::{FieldError, FieldErrors, Path, Shown};
 use crate::meta::status::Status;
 use crate::meta::validation::{PATH_SEGMENT_NAMES, validate_metadata, validate_metadata_update};
 
-/// Names with this ending belong to configurations from manifest files on the server.
+/// The suffix of names reserved for configurations from static manifests.
 pub const STATIC_SUFFIX: &str = ".static.k8s.io";
 
-/// The context of a write of a configuration.
+/// The context of a create or update request.
 #[derive(Clone, Copy)]
 pub struct Request<'r> {
-    /// The version the client speaks.
+    /// The API version of the request.
     pub version: Version,
     /// Compiles match conditions.
     pub expressions: &'r dyn ExpressionChecker,
-    /// True if configurations from manifest files exist, so that their names are refused.
+    /// True if static manifests are enabled, so that their names are rejected.
     pub static_manifests: bool,
 }
 
@@ -33,17 +33,17 @@ impl std::fmt::Debug for Request<'_> {
     }
 }
 
-/// Makes a decoded configuration ready to be stored for the first time. Defaults are applied and a
-/// name is generated already. Returns warnings for the client.
+/// Prepares a decoded configuration for creation. Defaults must be applied and the name generated.
+/// Returns warnings for the client.
 ///
 /// # Errors
 ///
-/// The status the client gets instead.
+/// The Status of the rejected request.
 pub fn prepare_create(
     configuration: &mut Configuration,
     request: &Request<'_>,
 ) -> Result<Vec<String>, Box<Status>> {
-    // Cluster-scoped: a namespace is dropped silently.
+    // Cluster-scoped: a namespace is dropped without an error.
     configuration.metadata.namespace.clear();
     configuration.metadata.generation = 1;
 
@@ -52,7 +52,7 @@ pub fn prepare_create(
         errors.extend(refuse_static_name(&configuration.metadata.name));
     }
     if errors.is_empty() {
-        // Only then, so that the kind's own messages come first.
+        // Only without other errors, so that the kind's own messages come first.
         let path = Path::root("metadata");
         errors = validate_metadata(&configuration.metadata, PATH_SEGMENT_NAMES, &path);
     }
@@ -66,7 +66,7 @@ pub fn prepare_create(
         .collect())
 }
 
-/// Validates a new configuration whose server fields are set.
+/// Validates a new configuration with its server-set fields.
 #[must_use]
 pub fn errors_on_create(configuration: &Configuration, request: &Request<'_>) -> FieldErrors {
     let mut errors = validate(configuration, request.version, request.expressions);
@@ -74,14 +74,14 @@ pub fn errors_on_create(configuration: &Configuration, request: &Request<'_>) ->
         errors.extend(refuse_static_name(&configuration.metadata.name));
     }
     if errors.is_empty() {
-        // Only then, so that the kind's own messages come first.
+        // Only without other errors, so that the kind's own messages come first.
         let path = Path::root("metadata");
         errors = validate_metadata(&configuration.metadata, PATH_SEGMENT_NAMES, &path);
     }
     errors
 }
 
-/// Warnings about a new configuration of this name that is valid.
+/// The warnings for a valid new configuration with this name.
 #[must_use]
 pub fn warnings_on_create(name: &str, request: &Request<'_>) -> Vec<String> {
     if request.static_manifests {
@@ -90,11 +90,11 @@ pub fn warnings_on_create(name: &str, request: &Request<'_>) -> Vec<String> {
     warn_of_static_name(name).into_iter().collect()
 }
 
-/// Makes a decoded configuration ready to replace `old`. Returns warnings for the client.
+/// Prepares a decoded configuration to replace `old`. Returns warnings for the client.
 ///
 /// # Errors
 ///
-/// The status the client gets instead.
+/// The Status of the rejected request.
 pub fn prepare_update(
     new: &mut Configuration,
     old: &Configuration,
@@ -102,7 +102,7 @@ pub fn prepare_update(
 ) -> Result<Vec<String>, Box<Status>> {
     let meta = &mut new.metadata;
     meta.namespace.clear();
-    // An absent list and an empty one are different on purpose: upstream compares them so.
+    // An absent list differs from an empty one, as in upstream.
     meta.generation = old.metadata.generation + i64::from(new.webhooks != old.webhooks);
     if meta.uid.is_empty() {
         meta.uid.clone_from(&old.metadata.uid);
@@ -136,7 +136,7 @@ pub fn prepare_update(
         .collect())
 }
 
-/// The warning every request in a deprecated version gets, whatever it does.
+/// The warning for every request to a deprecated version.
 #[must_use]
 pub fn deprecation_warning(kind: ConfigurationKind, version: Version) -> Option<String> {
     let kind = kind.name();
@@ -175,7 +175,7 @@ fn refuse_static_name(name: &str) -> Option<FieldError> {
         .then(|| FieldError::invalid(&path, Shown::Text(name), static_name_message()))
 }
 
-/// The warning for an object with a name that belongs to manifest files on the server.
+/// The warning for an object with a name that is reserved for static manifests.
 #[must_use]
 pub fn warn_of_static_name(name: &str) -> Option<String> {
     name.ends_with(STATIC_SUFFIX)

@@ -1,10 +1,8 @@
 //! Validation of webhook configurations.
 //!
-//! Errors come in a fixed order and none hides another. Some rules were added to the API after
-//! objects that break them were stored; an update of such an object is held to the older rules.
-//! The rules an old object excuses are computed once, from the whole object, and apply to every
-//! webhook
-//! of the new one.
+//! Errors are in a fixed order, and all are reported. Some rules were added to the API later; updates of stored
+//! objects that violate them are validated by the old rules. Which rules are relaxed is determined once, from the
+//! old object, and applies to every webhook of the new one.
 //!
 //! UPSTREAM: kubernetes pkg/apis/admissionregistration/validation/validation.go.
 
@@ -20,7 +18,7 @@ use crate::meta::label_selector::ExpressionValues;
 use crate::meta::names;
 use crate::meta::validation::{SUBDOMAIN_NAMES, invalid_each, validate_metadata};
 
-/// Match conditions per webhook.
+/// The maximum number of match conditions per webhook.
 pub const MAX_MATCH_CONDITIONS: usize = 64;
 
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -28,38 +26,38 @@ const NO_SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const ALL_SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
 const TIMEOUT_SECONDS: std::ops::RangeInclusive<i32> = 1..=30;
 
-/// The release whose language an expression is compiled in.
+/// The CEL environment of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Environment {
-    /// An expression new to the object: only what the previous release knows too.
+    /// A new expression: only the features of the previous release.
     New,
-    /// An expression that is stored already: whatever this release knows.
+    /// A stored expression: all features of this release.
     Stored,
 }
 
 /// Compiles match conditions. This crate does not depend on the expression language; the caller of the validation
 /// passes a compiler.
 pub trait ExpressionChecker {
-    /// Checks one expression, already trimmed.
+    /// Validates one expression, already trimmed.
     ///
     /// # Errors
     ///
-    /// The expression is not valid.
+    /// The expression is invalid.
     fn check(&self, expression: &str, environment: Environment) -> Result<(), ExpressionError>;
 }
 
-/// An expression that is not valid. The text is the detail of the field error.
+/// An invalid expression. The message is the detail of the field error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
-    /// It does not compile, or has the wrong type.
+    /// A compilation error, or a wrong result type.
     #[error("{0}")]
     Compilation(String),
-    /// It compiles, but makes no program. The API reports an internal error, without the expression.
+    /// Planning failed. The API returns an internal error, without the expression.
     #[error("program instantiation failed: {0}")]
     Program(String),
 }
 
-/// Checks no expression. For callers that only care about everything else.
+/// Accepts every expression, for callers that only validate the rest.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unchecked;
 
@@ -69,7 +67,7 @@ impl ExpressionChecker for Unchecked {
     }
 }
 
-/// Checks a new configuration, sent in `version`.
+/// Validates a new configuration in `version`.
 #[must_use]
 pub fn validate(
     configuration: &Configuration,
@@ -88,7 +86,7 @@ pub fn validate(
     validate_with(configuration, &strictness, expressions)
 }
 
-/// Checks a changed configuration, sent in `version`, against the stored one.
+/// Validates an updated configuration in `version` against the stored one.
 #[must_use]
 pub fn validate_update(
     new: &Configuration,
@@ -117,7 +115,7 @@ pub fn validate_update(
     validate_with(new, &strictness, expressions)
 }
 
-/// The newer rules that apply.
+/// The applicable newer rules.
 struct Strictness<'o> {
     match_conditions_changed: bool,
     no_side_effects: bool,
@@ -141,7 +139,7 @@ fn has_no_side_effects(hook: &Webhook) -> bool {
         .is_some_and(|class| NO_SIDE_EFFECTS.contains(&class))
 }
 
-/// An empty list is an error of its own and excuses nothing.
+/// An empty list is a separate error and relaxes nothing.
 fn has_recognized_review_version(hook: &Webhook) -> bool {
     let versions = hook
         .admission_review_versions
@@ -203,7 +201,7 @@ fn validate_with(
     errors
 }
 
-/// Checks one webhook, member by member in the order in which errors are reported.
+/// Validates one webhook, field by field in the order of reported errors.
 struct WebhookCheck<'w> {
     hook: &'w Webhook,
     strictness: &'w Strictness<'w>,
@@ -370,7 +368,7 @@ impl WebhookCheck<'_> {
     }
 }
 
-/// Checks match conditions of any owner. `check` compiles an expression, already trimmed.
+/// Validates match conditions of any kind. `check` compiles an expression, already trimmed.
 fn validate_match_conditions(
     errors: &mut FieldErrors,
     conditions: &[MatchCondition],
@@ -406,7 +404,7 @@ fn validate_match_conditions(
     }
 }
 
-/// Notes what compiling an expression said.
+/// Records the error of compiling an expression.
 fn check_expression(
     errors: &mut FieldErrors,
     shown: &str,

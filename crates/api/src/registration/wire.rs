@@ -1,12 +1,12 @@
-//! The types of both versions on the wire.
+//! The wire types of both versions.
 //!
-//! The members are the same. What differs is that v1 always writes `sideEffects` and
-//! `admissionReviewVersions`, which it requires, and the names of Go types in decode errors.
+//! The fields are the same. The differences are that v1 always encodes `sideEffects` and
+//! `admissionReviewVersions`, which it requires, and the Go type names in decode errors.
 
 use super::hub;
 use crate::decode::wire_struct;
 
-/// Declares the types of one version. `$required` is the presence of the two members v1 requires.
+/// Declares the types of one version. `$required` is the presence of the two fields required by v1.
 macro_rules! registration_types {
     ($(#[$doc:meta])* $version:ident, $required:ident) => {
         $(#[$doc])*
@@ -24,9 +24,9 @@ macro_rules! registration_types {
                     kind: String = "kind" in "TypeMeta", omit_empty, text("string");
                     /// The group and version.
                     api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
-                    /// Its metadata.
+                    /// The metadata.
                     metadata: ObjectMeta = "metadata", always, object;
-                    /// Its webhooks.
+                    /// The webhooks.
                     webhooks: Option<Vec<ValidatingWebhook>> = "webhooks", omit_empty, objects;
                 }
             }
@@ -38,9 +38,9 @@ macro_rules! registration_types {
                     kind: String = "kind" in "TypeMeta", omit_empty, text("string");
                     /// The group and version.
                     api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
-                    /// Its metadata.
+                    /// The metadata.
                     metadata: ObjectMeta = "metadata", always, object;
-                    /// Its webhooks.
+                    /// The webhooks.
                     webhooks: Option<Vec<MutatingWebhook>> = "webhooks", omit_empty, objects;
                 }
             }
@@ -52,7 +52,7 @@ macro_rules! registration_types {
                     kind: String = "kind" in "TypeMeta", omit_empty, text("string");
                     /// The group and version.
                     api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
-                    /// Its metadata.
+                    /// The metadata.
                     metadata: ListMeta = "metadata", always, object;
                     /// The configurations.
                     items: Option<Vec<ValidatingWebhookConfiguration>> = "items", always, objects;
@@ -66,7 +66,7 @@ macro_rules! registration_types {
                     kind: String = "kind" in "TypeMeta", omit_empty, text("string");
                     /// The group and version.
                     api_version: String = "apiVersion" in "TypeMeta", omit_empty, text("string");
-                    /// Its metadata.
+                    /// The metadata.
                     metadata: ListMeta = "metadata", always, object;
                     /// The configurations.
                     items: Option<Vec<MutatingWebhookConfiguration>> = "items", always, objects;
@@ -76,27 +76,28 @@ macro_rules! registration_types {
             wire_struct! {
                 /// A validating webhook.
                 pub struct ValidatingWebhook = (concat!(stringify!($version), ".ValidatingWebhook")) {
-                    /// Its name.
+                    /// The name.
                     name: String = "name", always, text("string");
                     /// The URL or service.
                     client_config: WebhookClientConfig = "clientConfig", always, object;
-                    /// The requests it is called for.
+                    /// The requests to match.
                     rules: Option<Vec<RuleWithOperations>> = "rules", omit_empty, objects;
-                    /// The effect of a failed call.
+                    /// `Fail` or `Ignore`: how errors of calls are handled.
                     failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text((concat!(stringify!($version), ".FailurePolicyType")));
-                    /// `Equivalent` matches other versions of a resource too.
+                    /// `Exact` or `Equivalent`: whether equivalent resources in other versions
+                    /// match.
                     match_policy: Option<String> = "matchPolicy", omit_empty, opt_text((concat!(stringify!($version), ".MatchPolicyType")));
-                    /// The namespaces it is called for.
+                    /// The namespaces to match.
                     namespace_selector: Option<LabelSelector> = "namespaceSelector", omit_empty, opt_object;
-                    /// The objects it is called for.
+                    /// The objects to match.
                     object_selector: Option<LabelSelector> = "objectSelector", omit_empty, opt_object;
                     /// The side effects of a call.
                     side_effects: Option<String> = "sideEffects", $required, opt_text((concat!(stringify!($version), ".SideEffectClass")));
                     /// The timeout of a call.
                     timeout_seconds: Option<i32> = "timeoutSeconds", omit_empty, opt_int32;
-                    /// Review versions it reads.
+                    /// The supported `AdmissionReview` versions.
                     admission_review_versions: Option<Vec<String>> = "admissionReviewVersions", $required, texts("string");
-                    /// Expressions that must hold.
+                    /// CEL conditions, all of which must be true.
                     match_conditions: Option<Vec<MatchCondition>> = "matchConditions", omit_empty, objects;
                 }
             }
@@ -104,29 +105,30 @@ macro_rules! registration_types {
             wire_struct! {
                 /// A mutating webhook.
                 pub struct MutatingWebhook = (concat!(stringify!($version), ".MutatingWebhook")) {
-                    /// Its name.
+                    /// The name.
                     name: String = "name", always, text("string");
                     /// The URL or service.
                     client_config: WebhookClientConfig = "clientConfig", always, object;
-                    /// The requests it is called for.
+                    /// The requests to match.
                     rules: Option<Vec<RuleWithOperations>> = "rules", omit_empty, objects;
-                    /// The effect of a failed call.
+                    /// `Fail` or `Ignore`: how errors of calls are handled.
                     failure_policy: Option<String> = "failurePolicy", omit_empty, opt_text((concat!(stringify!($version), ".FailurePolicyType")));
-                    /// `Equivalent` matches other versions of a resource too.
+                    /// `Exact` or `Equivalent`: whether equivalent resources in other versions
+                    /// match.
                     match_policy: Option<String> = "matchPolicy", omit_empty, opt_text((concat!(stringify!($version), ".MatchPolicyType")));
-                    /// The namespaces it is called for.
+                    /// The namespaces to match.
                     namespace_selector: Option<LabelSelector> = "namespaceSelector", omit_empty, opt_object;
-                    /// The objects it is called for.
+                    /// The objects to match.
                     object_selector: Option<LabelSelector> = "objectSelector", omit_empty, opt_object;
                     /// The side effects of a call.
                     side_effects: Option<String> = "sideEffects", $required, opt_text((concat!(stringify!($version), ".SideEffectClass")));
                     /// The timeout of a call.
                     timeout_seconds: Option<i32> = "timeoutSeconds", omit_empty, opt_int32;
-                    /// Review versions it reads.
+                    /// The supported `AdmissionReview` versions.
                     admission_review_versions: Option<Vec<String>> = "admissionReviewVersions", $required, texts("string");
-                    /// `IfNeeded` calls it again after others changed the object.
+                    /// `Never` or `IfNeeded`: reinvocation after later mutations.
                     reinvocation_policy: Option<String> = "reinvocationPolicy", omit_empty, opt_text("v1.ReinvocationPolicyType");
-                    /// Expressions that must hold.
+                    /// CEL conditions, all of which must be true.
                     match_conditions: Option<Vec<MatchCondition>> = "matchConditions", omit_empty, objects;
                 }
             }
@@ -136,31 +138,31 @@ macro_rules! registration_types {
                 pub struct WebhookClientConfig = (concat!(stringify!($version), ".WebhookClientConfig")) {
                     /// A URL.
                     url: Option<String> = "url", omit_empty, opt_text("string");
-                    /// A service.
+                    /// A Service.
                     service: Option<ServiceReference> = "service", omit_empty, opt_object;
-                    /// Certificates that sign the webhook's.
+                    /// The PEM-encoded CA bundle.
                     ca_bundle: Option<Bytes> = "caBundle", omit_empty, bytes;
                 }
             }
 
             wire_struct! {
-                /// A service that serves a webhook.
+                /// The Service of a webhook.
                 pub struct ServiceReference = (concat!(stringify!($version), ".ServiceReference")) {
-                    /// Its namespace.
+                    /// The namespace of the Service.
                     namespace: String = "namespace", always, text("string");
-                    /// Its name.
+                    /// The name of the Service.
                     name: String = "name", always, text("string");
-                    /// The path of the request.
+                    /// The URL path of requests.
                     path: Option<String> = "path", omit_empty, opt_text("string");
-                    /// Its port.
+                    /// The port of the Service.
                     port: Option<i32> = "port", omit_empty, opt_int32;
                 }
             }
 
             wire_struct! {
-                /// An expression that must hold.
+                /// A CEL condition for calling the webhook.
                 pub struct MatchCondition = (concat!(stringify!($version), ".MatchCondition")) {
-                    /// Its name.
+                    /// The name.
                     name: String = "name", always, text("string");
                     /// The expression.
                     expression: String = "expression", always, text("string");
@@ -182,7 +184,7 @@ registration_types! {
 }
 
 wire_struct! {
-    /// The requests a webhook is called for.
+    /// The requests to match.
     pub struct RuleWithOperations = "v1.RuleWithOperations" {
         /// The operations.
         operations: Option<Vec<String>> = "operations", omit_empty, texts("v1.OperationType");
@@ -197,7 +199,7 @@ wire_struct! {
     }
 }
 
-// Rules are the same type in both versions, so they convert once.
+// Rules have the same type in both versions, so they are converted once.
 hub::convert!(@both hub::Rule, RuleWithOperations {
     operations, api_groups, api_versions, resources, scope
 });

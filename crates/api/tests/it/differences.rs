@@ -1,4 +1,4 @@
-//! Cases in which this crate once differed from upstream, found by comparing generated input.
+//! Regression tests for differences from upstream that were found with generated input.
 
 use lockgate_api::admission::ReviewVersion;
 use lockgate_api::admission::answer::{HttpAnswer, Question, read};
@@ -9,7 +9,7 @@ use lockgate_api::registration::validation::{
 };
 use lockgate_api::registration::{ConfigurationKind, Version, codec};
 
-/// The error of creating a configuration with this metadata, or what is stored.
+/// The error of creating a configuration with this metadata, or the stored object.
 fn create(metadata: &str) -> Result<String, String> {
     let text = format!("{{\"metadata\":{metadata}}}");
     let document = json::parse(text.as_bytes()).unwrap();
@@ -37,7 +37,7 @@ fn metadata_is_read_and_checked_like_upstream() {
             )),
         ),
         (
-            // A bad time is reported even when something else was wrong before it.
+            // A type mismatch of a time is reported even after other errors.
             r#"{"name":1,"managedFields":[{"time":[]}]}"#,
             Err(String::from(
                 "json: cannot unmarshal array into Go struct field \
@@ -175,7 +175,7 @@ fn bodies_are_read_like_upstream() {
             String::from("yaml: control characters are not allowed"),
         ),
         (
-            // The last member of a name replaces the others, it does not extend them.
+            // The last of duplicate keys replaces the others, without merging.
             "apiVersion: admission.k8s.io/v1\nkind: AdmissionReview\nresponse: {uid: u}\n\
              response: {allowed: true}\n",
             String::from("expected response.uid=\"u\", got \"\""),
@@ -192,7 +192,7 @@ fn failed_calls_are_told_like_upstream() {
         format!("an error on the server ({shown}) has prevented the request from succeeding")
     };
     for (code, content_type, body, want) in [
-        // A status speaks for itself in any version, but only when it says that it is one.
+        // A `Status` body is the error in any version, but only if its kind is `Status`.
         (
             500,
             "text/plain",

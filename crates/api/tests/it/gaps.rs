@@ -1,4 +1,4 @@
-//! The list of known differences, and running a file of vectors against it.
+//! The list of known gaps, and the test runner for vectors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ pub(crate) fn conformance() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance")
 }
 
-/// Runs `check` on every vector of a suite: what is expected, and the whole vector as a document,
-/// which keeps the order of members and repeated ones. The file is `conformance/vectors/<suite>.jsonl`, or the
-/// one that the environment variable `variable` names.
+/// Runs `check` on every vector of a suite: the expectation, and the whole vector as a document, which keeps
+/// the order of members and duplicates. The file is `conformance/vectors/<suite>.jsonl`, or the value of the
+/// environment variable `variable`.
 ///
-/// Vectors must agree unless listed as a gap, and gaps must differ.
+/// Vectors must pass unless listed as a gap, and gaps must fail.
 pub(crate) fn run_suite(
     suite: &str,
     variable: &str,
@@ -69,7 +69,7 @@ pub(crate) fn run_suite(
     );
 }
 
-/// A vector without the objects that were sent, which may hold what only the API's own reader takes.
+/// A vector without its input objects, which `serde_json` might not parse.
 fn expectation(document: &Document) -> serde_json::Value {
     document
         .root()
@@ -82,7 +82,7 @@ fn expectation(document: &Document) -> serde_json::Value {
         .collect()
 }
 
-/// Compares two JSON values and names what differs.
+/// Compares two JSON values; the error contains both.
 pub(crate) fn same(
     what: &str,
     got: &serde_json::Value,

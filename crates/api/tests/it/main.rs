@@ -1,4 +1,4 @@
-//! Tests of the crate as a whole, in one binary: recorded truth and properties.
+//! Tests of the public API, in one binary: recorded vectors and properties.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Properties of all objects and texts, not only of recorded ones.
+//! Property tests with generated objects and input.
 
 use lockgate_api::admission::ReviewVersion;
 use lockgate_api::admission::answer::{HttpAnswer, Question, read};
@@ -19,7 +19,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Few enough cases for every build. A case that fails is kept as a test of its own, not as a seed.
+/// Few enough cases for every test run. Failing cases become regression tests, instead of persisted
+/// seeds.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
@@ -84,7 +85,7 @@ proptest! {
         prop_assert!(outcome.is_ok(), "{:?}", outcome);
         created.metadata.resource_version = String::from("1");
 
-        // What is stored is written and read once, which is when empty lists are forgotten.
+        // The stored object is encoded and decoded once, which drops empty lists.
         let text = codec::to_json(created.clone(), version).to_string();
         let stored = decode(text.as_bytes(), created.kind, version);
         let mut unchanged = stored.clone();
@@ -107,7 +108,7 @@ proptest! {
         let written = document.root().to_json();
         let again = json::parse(written.as_bytes()).unwrap();
         prop_assert_eq!(again.root().to_json(), written);
-        // JSON is YAML too, but for numbers that are too large.
+        // JSON is YAML, except for numbers out of range.
         if !text.contains("E400") && let Ok(from_yaml) = yaml::parse(&text) {
             prop_assert_eq!(from_yaml.root().kind(), document.root().kind());
         }
@@ -162,7 +163,7 @@ fn any_kind() -> impl Strategy<Value = ConfigurationKind> {
     select(ConfigurationKind::ALL.to_vec())
 }
 
-/// Any text, often an interesting one.
+/// Any string, often a special one.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         select(vec!["", "*", "a", "a.b.c", "v1", "<b>&", "\u{2028}", "-"]).prop_map(str::to_owned),
@@ -222,7 +223,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     )
 }
 
-/// A webhook of either kind; `kind` decides whether it says when it is called again.
+/// A webhook of either kind; only mutating ones have a reinvocation policy.
 fn any_webhook(kind: ConfigurationKind) -> impl Strategy<Value = Webhook> {
     let condition =
         (text(), text()).prop_map(|(name, expression)| MatchCondition { name, expression });
@@ -259,7 +260,7 @@ fn any_webhook(kind: ConfigurationKind) -> impl Strategy<Value = Webhook> {
 }
 
 fn any_metadata() -> impl Strategy<Value = ObjectMeta> {
-    // Times that four digits can say.
+    // Times with a four-digit year.
     let time = (-62_135_596_799_i64..253_402_300_800).prop_map(Time::from_unix_seconds);
     (
         text(),
@@ -296,7 +297,7 @@ fn any_configuration() -> impl Strategy<Value = Configuration> {
     })
 }
 
-/// A configuration without mistakes, defaults not applied.
+/// A valid configuration, without defaults.
 fn valid_configuration() -> impl Strategy<Value = Configuration> {
     let webhooks = vec((valid_webhook(), any::<bool>()), 0..4);
     (any_kind(), "[a-z0-9]{1,8}", of(webhooks)).prop_map(|(kind, name, webhooks)| {
@@ -413,7 +414,7 @@ fn any_selector() -> impl Strategy<Value = Selector> {
                 Operator::Equals | Operator::DoubleEquals | Operator::NotEquals => {
                     values.truncate(1);
                 }
-                // A set: neither order nor repetition is kept.
+                // A set: neither order nor duplicates are kept.
                 Operator::In | Operator::NotIn => {
                     values.sort();
                     values.dedup();
@@ -452,7 +453,7 @@ fn json_text(depth: u32) -> impl Strategy<Value = String> {
     })
 }
 
-/// Bytes that come close to what the readers expect.
+/// Bytes similar to valid input.
 fn any_input() -> impl Strategy<Value = Vec<u8>> {
     let pieces = [
         "{",

@@ -107,7 +107,7 @@ fn without_identity(mut value: Value, is_create: bool) -> Value {
     value
 }
 
-/// Decodes strictly, as a client that asks for field validation sees it.
+/// Decodes strictly, as with `fieldValidation=Strict`.
 fn decode(object: document::Value<'_>) -> Result<(Configuration, Version), String> {
     let claim = TypeMeta::read(object).map_err(|error| error.to_string())?;
     let (kind, version) =

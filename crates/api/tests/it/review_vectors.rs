@@ -63,7 +63,7 @@ fn check(vector: &Value, _: &Document) -> Result<(), String> {
                 &serde_json::to_value(&answer.status).unwrap(),
                 &want("status"),
             )?;
-            // No list and an empty one mean the same.
+            // An absent list is equivalent to an empty one.
             let warned = want("warnings").as_array().cloned().unwrap_or_default();
             same("warnings", &json!(answer.warnings), &json!(warned))?;
             if vector
@@ -78,7 +78,7 @@ fn check(vector: &Value, _: &Document) -> Result<(), String> {
     }
 }
 
-/// Bytes as Go prints them in JSON: what is not UTF-8 is replaced byte by byte.
+/// Bytes as Go encodes them in JSON: each invalid UTF-8 byte is replaced.
 fn lossy(bytes: &[u8]) -> String {
     bytes
         .utf8_chunks()
@@ -89,7 +89,7 @@ fn lossy(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Each recorded request is taken apart and built again; the bytes must be the same.
+/// Each recorded request is decoded and rebuilt; the bytes must be identical.
 #[test]
 fn admission_request_vectors_are_rebuilt() {
     let file = conformance().join("vectors/admission-requests.jsonl");
@@ -125,7 +125,7 @@ fn admission_request_vectors_are_rebuilt() {
         );
         let bytes = built.with_uid(&request.uid);
         assert_eq!(String::from_utf8(bytes).unwrap(), format!("{recorded}\n"));
-        // The wire type writes the same, so webhooks and servers agree on the form.
+        // The wire type has the same encoding, so webhooks and servers agree.
         assert_eq!(lockgate_go::json::to_string(&review), recorded);
         count += 1;
     }

@@ -1,7 +1,7 @@
 //! Connections to the server behind an APIService.
 //!
-//! A connection that speaks HTTP/2 is shared by many requests, one that speaks HTTP/1.1 is lent to one
-//! at a time. Both are kept by the address they lead to, so that none is used for a Service that moved.
+//! An HTTP/2 connection is shared by many requests, an HTTP/1.1 connection is leased to one request at a time. Both are
+//! pooled by their address, so that none is used for a Service that has moved.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,10 +26,10 @@ use crate::http::body::Connection;
 
 /// The timeout of connecting and of the TLS handshake, each.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle connections that are kept.
+/// The maximum number of idle connections.
 const IDLE: usize = 25;
-/// Requests on one shared connection; a further one opens another connection. Servers of Kubernetes allow
-/// 250 streams, some of which watches hold.
+/// The maximum number of requests on one shared connection; a further one opens another connection. Kubernetes servers
+/// allow 250 streams, some of which are used by watches.
 const STREAMS: usize = 100;
 /// A shared connection is pinged after this idle time, and closed without a response.
 ///
@@ -39,17 +39,17 @@ const PONG: Duration = Duration::from_secs(15);
 /// The flow-control window of a stream: lists are large, and backpressure of slow clients must still reach the server.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Shared connections.
+/// The maximum number of shared connections.
 const SHARED: usize = 64;
 
-/// The client certificate that makes the request headers of this server good, in PEM.
+/// The client certificate that authenticates this server's identity headers, in PEM.
 #[derive(Clone, Default)]
 pub(crate) struct ProxyIdentity {
     pub(crate) certificate_pem: String,
     pub(crate) key_pem: String,
 }
 
-/// A backend that did not answer.
+/// A failed backend request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackendError {
     #[error("dial tcp: lookup {host}: {source}")]
@@ -96,7 +96,7 @@ struct Exclusive {
     sender: http1::SendRequest<Full<Bytes>>,
 }
 
-/// A connection for one request, until its answer is read to the end.
+/// A connection for one request, until its response is read completely.
 #[derive(Debug)]
 pub(crate) struct Lease {
     backend: Arc<Backend>,
@@ -136,7 +136,7 @@ impl Connection for Lease {
 }
 
 impl Lease {
-    /// Gives the connection back for others.
+    /// Returns the connection to the pool.
     pub(crate) fn give_back(self) {
         if let Kind::Exclusive(exclusive) = self.kind {
             let mut kept = self.backend.kept();
@@ -177,7 +177,7 @@ impl Backend {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request. One that a kept connection did not take is sent on a new one.
+    /// Sends a request. If a pooled connection was closed before the request was sent, it is retried on a new one.
     pub(super) async fn send(
         self: &Arc<Self>,
         address: &str,
@@ -207,7 +207,7 @@ impl Backend {
         let stream = self.connect(address, &self.upgradable).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(async move {
-            // It ends with the answer, or is the tunnel's from then on.
+            // The connection ends with the response, or becomes the tunnel.
             let _ = connection.with_upgrades().await;
         });
         Ok(sender.send_request(request).await?)
@@ -319,7 +319,7 @@ async fn dial(authority: &str) -> Result<TcpStream, BackendError> {
                 return Ok(socket);
             }
             Ok(Err(source)) => {
-                // The system's own words, without Rust's number behind them.
+                // The system's error message, without Rust's error number.
                 let problem = source.to_string();
                 let problem = problem.split(" (os error").next().unwrap_or_default();
                 failed = BackendError::Dial {
@@ -333,14 +333,14 @@ async fn dial(authority: &str) -> Result<TcpStream, BackendError> {
     Err(failed)
 }
 
-/// Sends a request; one that was not sent comes back.
+/// Sends a request; returns it if it was not sent.
 async fn try_send(
     lease: &mut Lease,
     mut request: Request<Full<Bytes>>,
     address: &str,
 ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<Full<Bytes>>>)> {
     if lease.is_http2() {
-        // HTTP/2 has the host in the URI.
+        // In HTTP/2 the host is in the URI.
         let path = request
             .uri()
             .path_and_query()
@@ -376,7 +376,7 @@ async fn try_send(
 }
 
 impl std::fmt::Debug for ProxyIdentity {
-    /// Shows nothing of the key.
+    /// Hides the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ProxyIdentity").finish_non_exhaustive()
     }

@@ -1,5 +1,5 @@
-//! The discovery and OpenAPI documents of an aggregated server, fetched by the controller and kept: no
-//! client waits for them.
+//! The discovery and OpenAPI documents of an aggregated server, fetched and cached by the controller: no client waits
+//! for them.
 //!
 //! UPSTREAM: kube-aggregator pkg/apiserver/handler_discovery.go, pkg/controllers/openapi,
 //! pkg/controllers/openapiv3
@@ -18,9 +18,9 @@ use super::{Aggregator, Remote};
 ///
 /// UPSTREAM: kube-aggregator pkg/controllers/status/remote (five seconds)
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The largest document.
+/// The maximum size of a document.
 const MAX_BYTES: usize = 16 << 20;
-/// Documents nest this deep at most.
+/// The maximum nesting depth of documents.
 const MAX_DEPTH: usize = 128;
 
 const AGGREGATED: &str =
@@ -29,11 +29,11 @@ const AGGREGATED: &str =
 /// The documents of one version of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
-    /// Its resources as aggregated discovery lists them; none before they were fetched once.
+    /// Its resources in the format of aggregated discovery; `None` before the first fetch.
     pub(crate) resources: Option<Vec<Value>>,
-    /// The last attempt failed, so that the others may be out of date.
+    /// True if the last fetch failed, so that the documents may be stale.
     pub(crate) is_stale: bool,
-    /// The URL of its OpenAPI v3 document, on the server itself.
+    /// The URL of its OpenAPI v3 document, relative to the server.
     pub(crate) openapi_v3: Option<String>,
     /// Its paths and definitions in OpenAPI v2.
     pub(crate) openapi_v2: Option<(Map<String, Value>, Map<String, Value>)>,
@@ -87,7 +87,7 @@ fn depth(text: &[u8]) -> usize {
 /// are kept if newer ones are unavailable.
 pub(crate) async fn fetch(aggregator: &Aggregator, remote: &Remote) -> Result<(), FetchError> {
     let before = remote.documents();
-    // Every server must have this one.
+    // This document is required.
     let listed = match get(
         aggregator,
         remote,
@@ -133,7 +133,7 @@ pub(crate) async fn fetch(aggregator: &Aggregator, remote: &Remote) -> Result<()
             _ => Map::new(),
         };
         let (mut paths, definitions) = (take("paths"), take("definitions"));
-        // It speaks for its own version of its own group.
+        // Only the paths of its own group version are merged.
         let root = format!("/{}/", remote.path());
         paths.retain(|path, _| path.starts_with(&root));
         Some((paths, definitions))
@@ -217,7 +217,7 @@ fn from_list(list: &Value, remote: &Remote) -> Vec<Value> {
     resources
 }
 
-/// Gets one document, as the aggregator itself.
+/// Requests one document, as the aggregator itself.
 async fn get(
     aggregator: &Aggregator,
     remote: &Remote,

@@ -1,4 +1,4 @@
-//! One request, sent on to the server behind an APIService.
+//! Proxies one request to the server of an APIService.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::{Aggregator, Remote};
 use crate::config::RequestHeaders;
 use crate::http::body::{Body, Response};
 
-/// Headers about one connection, which are not for the next.
+/// Hop-by-hop headers, which are not forwarded.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -36,7 +36,7 @@ const HOP_BY_HOP: [&str; 9] = [
 /// The timeout for the response head of a long-running request.
 const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
-/// A request that was authorized.
+/// An authorized request.
 #[derive(Debug)]
 pub(crate) struct Forward<'r> {
     pub(crate) method: &'r Method,
@@ -45,13 +45,13 @@ pub(crate) struct Forward<'r> {
     pub(crate) user: &'r UserInfo,
     pub(crate) peer: SocketAddr,
     pub(crate) body: Bytes,
-    /// The client's half of the connection, if it may be upgraded.
+    /// The client's side of the connection, if it may be upgraded.
     pub(crate) upgrade: Option<OnUpgrade>,
-    /// When an answer must have begun; none of a request that lasts.
+    /// The deadline for the response head; `None` for long-running requests.
     pub(crate) deadline: Option<std::time::Instant>,
 }
 
-/// Why nothing was sent.
+/// The reason that a request was not sent.
 #[derive(Debug, thiserror::Error)]
 enum Unsendable {
     #[error("the path or a header of the request cannot be forwarded")]
@@ -60,7 +60,7 @@ enum Unsendable {
     User,
 }
 
-/// Sends a request on, and its answer back.
+/// Proxies a request and its response.
 ///
 /// UPSTREAM: kube-aggregator pkg/apiserver/handler_proxy.go (ServeHTTP)
 pub(crate) async fn forward(
@@ -158,7 +158,7 @@ fn clean_answer(headers: &mut HeaderMap) {
     }
 }
 
-/// An answer in words, as Go's `http.Error` writes it.
+/// A plain-text response, in the format of Go's `http.Error`.
 fn plain(code: StatusCode, text: &str) -> Response {
     let mut response = http::Response::new(Body::whole(format!("{text}\n")));
     *response.status_mut() = code;
@@ -193,7 +193,7 @@ fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(UPGRADE).filter(|_| asks).cloned()
 }
 
-/// Makes the request for the backend. Nothing that the client said of its user gets there.
+/// Creates the request for the backend. The client's own identity headers are not forwarded.
 fn outgoing(
     request: &Forward<'_>,
     names: &RequestHeaders,
@@ -276,7 +276,7 @@ fn identify(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), Unsendable> 
     Ok(())
 }
 
-/// Escapes a key for the name of a header.
+/// Escapes a key for a header name.
 ///
 /// UPSTREAM: client-go transport/round_trippers.go (headerKeyEscape)
 fn escape_key(key: &str) -> String {
@@ -315,7 +315,7 @@ fn upgraded(
 ) -> Response {
     let status = response.status();
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        // UPSTREAM: apimachinery pkg/util/proxy/upgradeaware.go (tryUpgrade): errors alone are passed on.
+        // UPSTREAM: apimachinery pkg/util/proxy/upgradeaware.go (tryUpgrade): only errors are returned to the client.
         if status.as_u16() < 400 {
             let code = status.as_u16();
             return unavailable(&format!("invalid upgrade response: status code {code}"));
@@ -345,7 +345,7 @@ fn upgraded(
             return;
         };
         let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
-        // Whichever side ends it ends it for both.
+        // If one side closes the connection, both are closed.
         let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
     });
     answer

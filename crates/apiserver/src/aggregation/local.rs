@@ -13,10 +13,10 @@ use crate::registry::Snapshot;
 /// The label of APIServices that the server manages.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
-/// The priorities of definitions: of the group, and of each version.
+/// The priorities of CustomResourceDefinitions: of the group, and of each version.
 const CUSTOM: (i64, i64) = (1_000, 100);
 
-/// A built-in group: its name, its priority, and its versions with their priorities.
+/// A built-in group: name, priority, and versions with their priorities.
 type Group = (&'static str, i64, &'static [(&'static str, i64)]);
 
 const GROUPS: &[Group] = &[
@@ -93,9 +93,9 @@ const GROUPS: &[Group] = &[
 /// The management mode of an APIService.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Managed {
-    /// Created when the server starts, and left alone afterwards.
+    /// Created at startup, and not changed afterwards.
     OnStart,
-    /// Kept as it should be.
+    /// Kept in the desired state.
     Always,
 }
 
@@ -129,11 +129,11 @@ impl Registration {
     }
 }
 
-/// The priority of a group that is built in, or of one that definitions add.
+/// The priority of a built-in or custom group.
 pub(super) fn priority(group: &str, is_custom: bool) -> i64 {
     match GROUPS.iter().find(|(name, ..)| *name == group) {
         Some((_, priority, _)) => *priority,
-        // The aggregator's own group comes first, and is served by no APIService.
+        // The aggregator's own group comes first, and has no APIService.
         None if group == "apiregistration.k8s.io" => 20_000,
         None if is_custom => CUSTOM.0,
         None => 15_000,
@@ -153,14 +153,14 @@ fn api_service(
             "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
         },
     });
-    // The core group has no name, and an empty one is left out.
+    // The core group has an empty name, which is omitted.
     if !group.is_empty() {
         object["spec"]["group"] = group.into();
     }
     object
 }
 
-/// The APIServices of the built-in versions that are served.
+/// The APIServices of the served built-in versions.
 pub(crate) fn built_in(snapshot: &Snapshot) -> Vec<Value> {
     let mut found = Vec::new();
     for (group, group_priority, versions) in GROUPS {
@@ -176,7 +176,7 @@ pub(crate) fn built_in(snapshot: &Snapshot) -> Vec<Value> {
     found
 }
 
-/// The APIServices of versions that definitions add, by name.
+/// The APIServices of CustomResourceDefinitions, by name.
 pub(crate) fn custom(snapshot: &Snapshot) -> BTreeMap<String, Value> {
     let resources = snapshot.resources().iter().filter(|it| it.is_custom());
     resources

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::local::priority;
 use super::{Documents, Remote};
 
-/// The groups that others serve, each with its versions by priority.
+/// The groups of aggregated servers, each with its versions by priority.
 fn groups(remotes: &[Arc<Remote>]) -> Vec<(i64, &str, Vec<&Arc<Remote>>)> {
     let mut groups: Vec<(i64, &str, Vec<&Arc<Remote>>)> = Vec::new();
     for remote in remotes.iter().filter(|remote| !remote.group.is_empty()) {
@@ -75,7 +75,7 @@ fn legacy(group: &str, versions: &[&Arc<Remote>]) -> Value {
     json!({"name": group, "versions": versions, "preferredVersion": versions.first()})
 }
 
-/// Adds versions that are not there; one that both serve is the other server's.
+/// Adds missing versions; the other server's replaces a version on both sides.
 fn join_versions(there: &mut Value, mut other: Value) {
     let (Value::Array(theirs), Some(ours)) =
         (other["versions"].take(), there["versions"].as_array_mut())
@@ -93,7 +93,7 @@ fn join_versions(there: &mut Value, mut other: Value) {
     }
 }
 
-/// `/apis` in the older form.
+/// `/apis` in the unaggregated format.
 pub(crate) fn group_list(
     mut own: Value,
     remotes: &[Arc<Remote>],
@@ -128,7 +128,7 @@ pub(crate) fn group(own: Option<Value>, remotes: &[Arc<Remote>], name: &str) -> 
     }
 }
 
-/// `/apis` in the aggregated form.
+/// `/apis` in the aggregated format.
 pub(crate) fn v2_list(
     mut own: Value,
     remotes: &[Arc<Remote>],
@@ -173,7 +173,7 @@ pub(crate) fn openapi_v3_index(mut own: Value, remotes: &[Arc<Remote>]) -> Value
     own
 }
 
-/// Everything as OpenAPI v2. A definition that this server has, too, is this server's.
+/// The merged OpenAPI v2 document. This server's definitions take precedence.
 pub(crate) fn openapi_v2(mut own: Value, others: &[Arc<Documents>]) -> Value {
     let mut add = |member: &str, more: &Map<String, Value>| {
         if let Some(members) = own[member].as_object_mut() {

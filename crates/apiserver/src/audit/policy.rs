@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::http::request_info::Target;
 
-/// The error in an audit policy.
+/// An error in an audit policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PolicyError(String);
 
-/// A level that does not exist.
+/// An unknown level.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown level `{0}`, expected None, Metadata, Request or RequestResponse")]
 struct UnknownLevel(String);
@@ -52,7 +52,7 @@ const LEVELS: [(&str, Level); 4] = [
     ("RequestResponse", Level::RequestResponse),
 ];
 
-/// The word for a level.
+/// The name of a level.
 pub(super) fn level_name(level: Level) -> &'static str {
     LEVELS
         .iter()
@@ -204,7 +204,7 @@ impl Rule {
         self.omit_stages.iter().any(|omitted| omitted == stage)
     }
 
-    /// A body as it is logged.
+    /// A body for the log.
     pub(super) fn trim(&self, body: &Value) -> Value {
         let mut body = body.clone();
         if self.omit_managed_fields {

@@ -1,21 +1,20 @@
-//! The user of a client certificate that was verified.
+//! The user of a verified client certificate.
 
 use lockgate_api::admission::UserInfo;
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer as _, X509Certificate};
 
-/// The extra key of the certificate of a user.
+/// The extra key for the certificate of a user.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
-/// The attribute of a subject that is the uid of the user.
+/// The subject attribute with the user's UID.
 ///
 /// UPSTREAM: apimachinery pkg/apis/asn1/oid.go
 const UID: &str = "1.3.6.1.4.1.57683.2";
 const COMMON_NAME: &str = "2.5.4.3";
 const ORGANIZATION: &str = "2.5.4.10";
 
-/// The failure to read a user from a certificate. What cannot be read is refused: a group that is left out may be one that
-/// takes rights away.
+/// A certificate without a readable user. It is rejected, as a missing group may be one that restricts permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unreadable {
     #[error("cannot parse the certificate")]
@@ -26,7 +25,7 @@ pub(super) enum Unreadable {
     Uid,
 }
 
-/// The common name is the user, the organizations are its groups. None without a common name.
+/// The common name is the username, the organizations are the groups. `None` without a common name.
 ///
 /// UPSTREAM: apiserver pkg/authentication/request/x509/x509.go (`CommonNameUserConversion`)
 pub(super) fn user(certificate: &CertificateDer<'_>) -> Result<Option<UserInfo>, Unreadable> {
@@ -35,7 +34,7 @@ pub(super) fn user(certificate: &CertificateDer<'_>) -> Result<Option<UserInfo>,
     let (mut username, mut groups, mut uids) = (String::new(), Vec::new(), Vec::new());
     for attribute in parsed.subject().iter_attributes() {
         match attribute.attr_type().to_id_string().as_str() {
-            // The last one counts in Go.
+            // Go uses the last one.
             COMMON_NAME => username = text(attribute)?,
             ORGANIZATION => groups.push(text(attribute)?),
             UID => uids.push(text(attribute)?),

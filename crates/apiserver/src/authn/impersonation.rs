@@ -31,7 +31,7 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const NODE: &str = "system:node:";
 /// The group of all nodes.
 const NODES: &str = "system:nodes";
-/// The extra value that names the node a service account token is bound to, or whose Pod it is.
+/// The extra value with the node of a ServiceAccount token, or of its Pod.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// The extra value for all extra values of a user who impersonates its own node.
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
@@ -39,10 +39,10 @@ const GROUP_NAME: &str = "authentication.k8s.io";
 
 /// The number of groups or extra values from which a permission for all of them is checked first.
 const MANY: usize = 4;
-/// The users whose last mode is known.
+/// The maximum number of users whose last mode is cached.
 const REMEMBERED: usize = 10_000;
 
-/// A way to impersonate.
+/// A mode of impersonation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     AssociatedNode,
@@ -53,7 +53,7 @@ enum Mode {
 }
 
 impl Mode {
-    /// The order in which they are tried.
+    /// The modes in the order in which they are tried.
     const ALL: [Self; 5] = [
         Self::AssociatedNode,
         Self::ArbitraryNode,
@@ -72,8 +72,8 @@ impl Mode {
         }
     }
 
-    /// Returns true if a user can be impersonated in this mode. The modes of nodes and service accounts take only
-    /// names: the server derives the rest.
+    /// Returns true if a user can be impersonated in this mode. The modes for nodes and ServiceAccounts only accept
+    /// usernames: the server derives the other attributes.
     fn applies(self, caller: &UserInfo, wanted: &UserInfo) -> bool {
         let has_name_alone =
             wanted.uid.is_empty() && wanted.groups.is_none() && wanted.extra.is_none();
@@ -107,7 +107,7 @@ pub(crate) struct Impersonated {
     pub(crate) constraint: Option<String>,
 }
 
-/// Decides about impersonation.
+/// Authorizes impersonation.
 #[derive(Debug)]
 pub(crate) struct Impersonator {
     is_constrained: bool,
@@ -118,7 +118,7 @@ pub(crate) struct Impersonator {
 }
 
 impl Impersonator {
-    /// Decides by all modes, or by the right `impersonate` alone.
+    /// Creates it with all modes, or with the permission `impersonate` alone.
     pub(crate) fn new(is_constrained: bool) -> Self {
         Self {
             is_constrained,
@@ -186,7 +186,7 @@ pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
     names.any(|name| name.as_str().starts_with("impersonate-"))
 }
 
-/// The user that the headers of a request ask for.
+/// The user in the impersonation headers.
 fn wanted(headers: &HeaderMap) -> Outcome<Option<UserInfo>> {
     let text = |name: &str| match headers.get(name) {
         Some(value) => readable(name, value),
@@ -225,7 +225,7 @@ fn wanted(headers: &HeaderMap) -> Outcome<Option<UserInfo>> {
     }))
 }
 
-/// Impersonates in one mode, if the caller has every right that takes.
+/// Impersonates in one mode, if the requesting user has every required permission.
 fn attempt(
     mode: Mode,
     caller: &UserInfo,
@@ -235,7 +235,7 @@ fn attempt(
 ) -> Outcome<Impersonated> {
     let mut caller = authz::user(caller);
     if mode == Mode::AssociatedNode {
-        // The right is one to any node, so authorizers do not see which.
+        // The permission is for any node, so the node's name is hidden from authorizers.
         let keys = std::mem::take(&mut caller.extra).into_keys().collect();
         caller.extra.insert(NODE_KEYS.to_owned(), keys);
     }
@@ -277,7 +277,7 @@ struct Check<'c> {
     authorizer: &'c dyn Authorizer,
 }
 
-/// A part of a user that is impersonated.
+/// A part of the impersonated user.
 #[derive(Debug, Clone, Copy, Default)]
 struct Part<'p> {
     group: &'p str,
@@ -306,7 +306,7 @@ impl Check<'_> {
         self.mode != Mode::Legacy
     }
 
-    /// The group of users and groups, which once were in the core group.
+    /// The API group of the resource; users and groups were once in the core group.
     fn group(&self) -> &'static str {
         if self.is_constrained() {
             GROUP_NAME
@@ -337,7 +337,7 @@ impl Check<'_> {
         self.ask(self.verb, part.object())
     }
 
-    /// Refuses what no right allows.
+    /// The error for a missing permission.
     fn refuse(&self, part: Part<'_>, why: &str) -> Outcome<()> {
         let request = AccessRequest {
             user: self.caller,
@@ -370,7 +370,7 @@ impl Check<'_> {
             ]);
         }
         if groups.is_some() && wanted.groups.is_some() {
-            // The modes of nodes and accounts were not tried then.
+            // The modes for nodes and ServiceAccounts do not apply to requests with groups, so they were not tried.
             if self.is_constrained() {
                 return self
                     .refuse(part, "cannot impersonate groups")
@@ -502,13 +502,13 @@ fn extra_error(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
     why
 }
 
-/// The name of a node, by the name of its user.
+/// The name of a node, from its username.
 fn node(user: &str) -> Option<&str> {
     let name = user.strip_prefix(NODE)?;
     check_subdomain(name).is_empty().then_some(name)
 }
 
-/// The node that the token of a user is about.
+/// The node in the user's token.
 fn own_node(user: &UserInfo) -> Option<&str> {
     match user.extra.as_ref()?.get(NODE_NAME)?.as_slice() {
         [node] => Some(node),
@@ -516,8 +516,8 @@ fn own_node(user: &UserInfo) -> Option<&str> {
     }
 }
 
-/// The text of a header. One that cannot be read is refused: taken for absent, the request would run
-/// with the rights of the impersonator.
+/// The value of a header. An unreadable one is rejected: if it were ignored, the request would run with the permissions
+/// of the impersonator.
 fn readable(name: &str, value: &HeaderValue) -> Outcome<String> {
     match std::str::from_utf8(value.as_bytes()) {
         Ok(text) => Ok(text.to_owned()),
@@ -525,7 +525,7 @@ fn readable(name: &str, value: &HeaderValue) -> Outcome<String> {
     }
 }
 
-/// The requested user, as Go shows it.
+/// The impersonated user, in Go's format.
 fn requested(uid: &str, groups: &[String], extra: &BTreeMap<String, Vec<String>>) -> String {
     let list = |texts: &[String]| {
         let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
@@ -551,7 +551,7 @@ fn requested(uid: &str, groups: &[String], extra: &BTreeMap<String, Vec<String>>
     )
 }
 
-/// The namespace and the name of a service account, by the name of its user.
+/// The namespace and name of a ServiceAccount, from its username.
 ///
 /// UPSTREAM: apiserver pkg/authentication/serviceaccount/util.go (SplitUsername)
 fn service_account(user: &str) -> Option<(&str, &str)> {

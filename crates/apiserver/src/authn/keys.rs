@@ -1,4 +1,4 @@
-//! Keys that sign and verify tokens: P-256, P-384 and RSA, in the PEM forms that kube-apiserver reads.
+//! Keys that sign and verify tokens: P-256, P-384 and RSA, in the PEM formats of kube-apiserver.
 //!
 //! UPSTREAM: client-go util/keyutil/key.go, kubernetes pkg/serviceaccount/jwt.go
 
@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, SubjectPublicKeyInfo, X509Certificate};
 use x509_parser::public_key::RSAPublicKey;
 
-/// The content of an object identifier: 1.2.840.10045.2.1.
+/// The encoded object identifier 1.2.840.10045.2.1.
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 /// 1.2.840.10045.3.1.7.
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
@@ -56,9 +56,9 @@ impl Algorithm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VerifyingKey {
     algorithm: Algorithm,
-    /// The point of an elliptic curve, or an `RSAPublicKey`.
+    /// The point on an elliptic curve, or an `RSAPublicKey`.
     public: Vec<u8>,
-    /// The hash of its `SubjectPublicKeyInfo`, as tokens name it.
+    /// The hash of its `SubjectPublicKeyInfo`, which is the key ID in tokens.
     id: String,
 }
 
@@ -69,7 +69,7 @@ impl VerifyingKey {
             Algorithm::Es384 => [der(6, EC_PUBLIC_KEY), der(6, P384)],
             Algorithm::Rs256 => [der(6, RSA), der(5, &[])],
         };
-        // A bit string begins with the number of bits that do not count.
+        // A bit string starts with the number of unused bits.
         let bits = [&[0], public].concat();
         let info = [der(0x30, &parameters.concat()), der(3, &bits)].concat();
         let digest = Sha256::digest(der(0x30, &info));
@@ -91,12 +91,12 @@ impl VerifyingKey {
             },
             _ => return None,
         };
-        // A point that is compressed, or numbers that are none, verify nothing.
+        // Compressed points and invalid numbers cannot verify tokens.
         let key = Self::new(algorithm, &info.subject_public_key.data);
         key.jwk().is_some().then_some(key)
     }
 
-    /// The key as relying parties read it (RFC 7517). None if its bytes are no such key.
+    /// The key as JWK (RFC 7517). `None` if its bytes are invalid.
     pub(crate) fn jwk(&self) -> Option<Jwk> {
         let (kty, crv) = match self.algorithm {
             Algorithm::Es256 => ("EC", Some("P-256")),
@@ -125,14 +125,14 @@ impl VerifyingKey {
             Algorithm::Es256 => 32,
             _ => 48,
         };
-        // UPSTREAM: Go reads uncompressed points alone.
+        // UPSTREAM: Go supports uncompressed points only.
         let point = self.public.strip_prefix(&[4])?;
         let (x, y) = point.split_at_checked(size)?;
         (jwk.x, jwk.y) = (number(x), number(y));
         (y.len() == size).then_some(jwk)
     }
 
-    /// Returns true if it verifies a token whose header names this algorithm and key.
+    /// Returns true if it verifies the signature of a token with this algorithm and key ID.
     pub(crate) fn verifies(&self, header: &Header, text: &[u8], signature: &[u8]) -> bool {
         let named = header.key.is_empty() || header.key == self.id;
         let key = UnparsedPublicKey::new(self.algorithm.verification(), &self.public);
@@ -140,7 +140,7 @@ impl VerifyingKey {
     }
 }
 
-/// A public key in the form of JSON, with its members in the order of go-jose.
+/// A public key as JWK, with its fields in the order of go-jose.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Jwk {
     #[serde(rename = "use")]
@@ -199,14 +199,14 @@ pub(crate) struct SigningKey {
 }
 
 impl SigningKey {
-    /// A new P-256 key. Returns `None` without an entropy source.
+    /// Generates a P-256 key. Returns `None` without an entropy source.
     pub(crate) fn generate() -> Option<Self> {
         let random = SystemRandom::new();
         let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
         Self::ecdsa(made.as_ref())
     }
 
-    /// Reads a private key.
+    /// Parses a private key.
     pub(crate) fn from_pem(pem: &str) -> Option<Self> {
         Self::from_der(&PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok()?)
     }
@@ -253,7 +253,7 @@ impl SigningKey {
         }
     }
 
-    /// The key that verifies what this one signs.
+    /// The public key for its signatures.
     pub(crate) fn verifying(&self) -> &VerifyingKey {
         &self.public
     }
@@ -266,7 +266,7 @@ impl SigningKey {
         }
     }
 
-    /// Signs a text.
+    /// Signs data.
     pub(crate) fn sign(&self, text: &[u8]) -> Option<Vec<u8>> {
         match &self.private {
             Private::Ecdsa(key) => Some(key.sign(&self.random, text).ok()?.as_ref().to_owned()),
@@ -280,8 +280,8 @@ impl SigningKey {
     }
 }
 
-/// Reads the keys of a file: public keys, certificates, or private keys, whose public half is taken.
-/// Returns none if a section of it is no such key.
+/// Parses the keys of a file: public keys, certificates, or private keys, whose public key is used. Returns an empty
+/// list if a section is not a valid key.
 pub(crate) fn verifying_keys(pem: &str) -> Vec<VerifyingKey> {
     let mut keys = Vec::new();
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem.as_bytes()) {
@@ -311,7 +311,7 @@ fn public_half(key: impl Into<PrivateKeyDer<'static>>) -> Option<VerifyingKey> {
     Some(SigningKey::from_der(&key.into())?.public)
 }
 
-/// The `PrivateKeyInfo` around an `ECPrivateKey`.
+/// Wraps an `ECPrivateKey` in `PrivateKeyInfo`.
 fn pkcs8(sec1: &[u8], curve: &[u8]) -> Vec<u8> {
     let algorithm = [der(6, EC_PUBLIC_KEY), der(6, curve)].concat();
     der(
@@ -320,14 +320,14 @@ fn pkcs8(sec1: &[u8], curve: &[u8]) -> Vec<u8> {
     )
 }
 
-/// A value in DER.
+/// Encodes a value in DER.
 fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut made = vec![tag];
     let length = content.len().to_be_bytes();
     let length: Vec<u8> = length.into_iter().skip_while(|byte| *byte == 0).collect();
     match (content.len(), u8::try_from(length.len())) {
         (0..=127, _) => made.push(length.first().copied().unwrap_or_default()),
-        // A length has eight bytes at most.
+        // A length has at most eight bytes.
         (_, Ok(count)) => made.push(0x80 | count),
         (_, Err(_)) => {}
     }
@@ -348,7 +348,7 @@ impl std::fmt::Debug for SigningKey {
 mod tests {
     use super::*;
 
-    // Made with `openssl ecparam -genkey` and `openssl genpkey`, for these tests alone.
+    // Generated with `openssl ecparam -genkey` and `openssl genpkey`, for these tests only.
     const KEYS: [(&str, &str, &str); 4] = [
         (
             "ES256",
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn writes_keys_for_relying_parties() {
         let of = |pem: &str| lockgate_go::json::to_string(&verifying_keys(pem)[0].jwk().unwrap());
-        // Made of what openssl prints of the keys.
+        // Computed from openssl's output of the keys.
         for (public, want) in [
             (
                 include_str!("../../tests/keys/sec1.pub"),
@@ -444,7 +444,7 @@ mod tests {
             (Algorithm::Es384, &[4; 65]),
             (Algorithm::Rs256, b""),
             (Algorithm::Rs256, &[0x30, 0]),
-            // Zero, a negative number, and something after the key.
+            // Zero, a negative number, and trailing data.
             (Algorithm::Rs256, &[0x30, 6, 2, 1, 0, 2, 1, 3]),
             (Algorithm::Rs256, &[0x30, 6, 2, 1, 0x83, 2, 1, 3]),
             (Algorithm::Rs256, &[0x30, 6, 2, 1, 5, 2, 1, 3, 0]),

@@ -1,4 +1,4 @@
-//! The user that a proxy in front of the server speaks for.
+//! The user in the headers of an authenticating proxy.
 //!
 //! UPSTREAM: apiserver pkg/authentication/request/headerrequest/requestheader.go
 
@@ -13,8 +13,8 @@ use crate::config::RequestHeaders;
 use crate::error::{Outcome, unauthorized};
 use crate::http::query::unescape;
 
-/// The user of a request of a proxy, none if it names none. The certificate was verified; its name must be
-/// one that is allowed.
+/// The user of a proxied request; `None` without a username. The certificate is verified; its common name must be
+/// allowed.
 pub(super) fn user(
     names: &RequestHeaders,
     certificate: &CertificateDer<'_>,
@@ -23,7 +23,7 @@ pub(super) fn user(
     if !is_allowed(names, certificate) {
         return Err(unauthorized());
     }
-    // Values that are not text are ignored.
+    // Values that are not valid strings are ignored.
     let texts = |name: &str| -> Outcome<Vec<String>> {
         let values = headers.get_all(name).into_iter();
         let texts = values.map(|value| std::str::from_utf8(value.as_bytes()).map(str::to_owned));
@@ -54,7 +54,7 @@ pub(super) fn user(
             let Some(key) = name.as_str().strip_prefix(&prefix) else {
                 continue;
             };
-            // An escape that is none is kept as it is.
+            // An invalid escape is kept unchanged.
             let key = unescape(key, false).unwrap_or_else(|| key.to_owned());
             let key = key.to_lowercase();
             extra.entry(key).or_default().extend(texts(name.as_str())?);

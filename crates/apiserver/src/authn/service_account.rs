@@ -1,4 +1,4 @@
-//! Tokens of service accounts: signed, and accepted for as long as what they are bound to exists.
+//! ServiceAccount tokens: signed, and valid as long as the objects they are bound to exist.
 //!
 //! UPSTREAM: kubernetes pkg/serviceaccount/jwt.go, pkg/serviceaccount/claims.go
 
@@ -15,7 +15,7 @@ use crate::config::ServiceAccounts;
 use crate::encoding;
 use crate::metadata;
 
-/// By how many seconds clocks may differ.
+/// The tolerated clock skew in seconds.
 ///
 /// UPSTREAM: go-jose jwt/validation.go (DefaultLeeway)
 const LEEWAY: i64 = 60;
@@ -56,7 +56,7 @@ pub(crate) struct Bound {
     pub(crate) account: Reference,
 }
 
-/// One object, and no other of its name.
+/// A reference to an object by name and UID.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reference {
     #[serde(default)]
@@ -85,7 +85,7 @@ pub(crate) struct Verified {
     pub(crate) audiences: Vec<String>,
 }
 
-/// A token that is not accepted, in upstream's words.
+/// A rejected token, with upstream's message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokenError {
     #[error("invalid bearer token")]
@@ -125,15 +125,15 @@ pub(crate) struct Signer {
     key: SigningKey,
     /// The keys that verify tokens.
     keys: Vec<VerifyingKey>,
-    /// The issuer of new tokens, and further ones whose tokens are accepted.
+    /// The issuer of new tokens, and further accepted issuers.
     issuers: Vec<String>,
     /// The audiences of this server.
     audiences: Vec<String>,
 }
 
 impl Signer {
-    /// A signer for these issuers. The key itself verifies tokens unless others are named, and the
-    /// issuers are the audiences unless others are named.
+    /// Creates a signer for these issuers. By default the key itself verifies tokens, and the issuers are the
+    /// audiences.
     pub(crate) fn new(
         key: SigningKey,
         mut keys: Vec<VerifyingKey>,
@@ -155,7 +155,7 @@ impl Signer {
         }
     }
 
-    /// A signer with a key of its own and the default issuer. Returns `None` without an entropy source.
+    /// Creates a signer with a new key and the default issuer. Returns `None` without an entropy source.
     pub(crate) fn generate() -> Option<Self> {
         let issuers = ServiceAccounts::default().issuers;
         let key = SigningKey::generate()?;
@@ -172,7 +172,7 @@ impl Signer {
         &self.keys
     }
 
-    /// The audiences of this server, and of tokens unless a request names others.
+    /// The audiences of this server, and the default audiences of tokens.
     pub(crate) fn audiences(&self) -> &[String] {
         &self.audiences
     }
@@ -190,7 +190,7 @@ impl Signer {
         Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The claims of a token. None if it does not even claim to be one of ours.
+    /// The claims of a token. `None` for other issuers.
     fn open(&self, token: &str) -> Result<Option<Claims>, TokenError> {
         let claimed = || {
             let mut parts = token.split('.');
@@ -220,8 +220,7 @@ impl Signer {
         }
     }
 
-    /// Whose token this is, for one of these audiences. None if it does not claim to be one of ours;
-    /// an error says why it is not accepted.
+    /// The account of a token, for one of these audiences. `None` for other issuers; an error if it is rejected.
     pub(crate) async fn verify(
         &self,
         store: &dyn Store,

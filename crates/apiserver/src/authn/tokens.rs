@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use lockgate_api::admission::UserInfo;
 use sha2::{Digest as _, Sha256};
 
-/// The error in a token file.
+/// An error in a token file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct TokenFileError {
@@ -24,7 +24,7 @@ fn digest(token: &str) -> [u8; 32] {
 }
 
 impl Tokens {
-    /// Reads the lines of a file.
+    /// Parses the lines of a file.
     pub(crate) fn parse(text: &str) -> Result<Self, TokenFileError> {
         let mut tokens = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -66,13 +66,13 @@ impl Tokens {
         self.0.insert(digest(token), user);
     }
 
-    /// Whose token this is.
+    /// The user of a token.
     pub(crate) fn find(&self, token: &str) -> Option<UserInfo> {
         self.0.get(&digest(token)).cloned()
     }
 }
 
-/// The fields of a line; quotes keep commas together, and a doubled quote is one.
+/// The fields of a line; commas in quotes are literal, and a doubled quote is a literal quote.
 fn fields(line: &str) -> Option<Vec<String>> {
     let mut fields = Vec::new();
     let mut rest = line.trim();

@@ -18,7 +18,7 @@ pub(crate) struct Authorized {
 /// The requested part of a target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'s> {
-    /// The name of the path, or the only one that a field selector lets through.
+    /// The name in the path, or the only one that a field selector matches.
     pub(crate) name: &'s str,
     pub(crate) field_selector: &'s str,
     pub(crate) label_selector: &'s str,
@@ -39,8 +39,7 @@ impl Authorized {
         Ok(Self { target, user })
     }
 
-    /// A target of the server itself, which needs no permission: of controllers, and of manifests at
-    /// start.
+    /// A target of the server itself, which needs no permission: for controllers, and for manifests at startup.
     pub(crate) fn internal(target: Target, user: UserInfo) -> Self {
         Self { target, user }
     }

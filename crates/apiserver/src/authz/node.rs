@@ -1,4 +1,4 @@
-//! Node authorization: the rules of every node, and access to what the pods bound to it need.
+//! Node authorization: the rules of every node, and access to the objects that its Pods refer to.
 //!
 //! UPSTREAM: kubernetes plugin/pkg/auth/authorizer/node
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::rbac::Rbac;
 
-/// The role whose rules hold for every node, but for what depends on its pods.
+/// The role with the rules of every node, except for those that depend on its Pods.
 const ROLE: &str = "system:node";
 
 /// Node authorization, followed by RBAC.
@@ -21,13 +21,13 @@ pub(crate) struct NodeAuthorizer {
     graph: RwLock<Graph>,
 }
 
-/// The objects that nodes are related to.
+/// The related objects.
 #[derive(Debug, Default)]
 struct Graph {
     /// Pods by namespace and name.
     pods: HashMap<(String, String), Bound>,
     volumes: HashMap<String, Claimed>,
-    /// The nodes of attachments, by the names of the attachments.
+    /// The nodes of VolumeAttachments by name.
     attachments: HashMap<String, String>,
 }
 
@@ -36,12 +36,12 @@ struct Graph {
 struct Claimed {
     /// The namespace and the name of the claim.
     claim: (String, String),
-    /// The namespaces and names of the secrets with which it is mounted.
+    /// The namespaces and names of its mount Secrets.
     secrets: BTreeSet<(String, String)>,
 }
 
 impl Graph {
-    /// Returns true if a pod bound to the node refers to the object.
+    /// Returns true if a Pod bound to the node refers to the object.
     fn refers(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
         self.pods.iter().any(|((of, _), bound)| {
             of == namespace
@@ -53,13 +53,13 @@ impl Graph {
         })
     }
 
-    /// Returns true if a pod bound to the node uses the claim of the volume.
+    /// Returns true if a Pod bound to the node uses the claim of the volume.
     fn uses(&self, node: &str, volume: &Claimed) -> bool {
         let (namespace, name) = &volume.claim;
         self.refers(node, "persistentvolumeclaims", namespace, name)
     }
 
-    /// Returns true if a volume that a pod bound to the node uses is mounted with the secret.
+    /// Returns true if the Secret is a mount Secret of a volume that a Pod bound to the node uses.
     fn mounts_with(&self, node: &str, namespace: &str, name: &str) -> bool {
         let secret = (namespace.to_owned(), name.to_owned());
         let mut volumes = self.volumes.values();
@@ -67,11 +67,11 @@ impl Graph {
     }
 }
 
-/// A pod that runs on a node, and what it needs.
+/// A Pod bound to a node, and the objects it refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bound {
     node: String,
-    /// Names by resource, all in the namespace of the pod.
+    /// Names by resource, all in the namespace of the Pod.
     needs: BTreeSet<(&'static str, String)>,
 }
 
@@ -83,7 +83,7 @@ impl NodeAuthorizer {
         }
     }
 
-    /// Learns of an object.
+    /// Adds or replaces an object.
     pub(crate) fn set(&self, related: Related, namespace: &str, name: &str, object: &Value) {
         let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);
         match related {
@@ -111,7 +111,7 @@ impl NodeAuthorizer {
         }
     }
 
-    /// Forgets an object.
+    /// Removes an object.
     pub(crate) fn remove(&self, related: Related, namespace: &str, name: &str) {
         let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);
         match related {
@@ -124,7 +124,7 @@ impl NodeAuthorizer {
         }
     }
 
-    /// Returns true if a pod bound to the node refers to the object, itself or through its volumes.
+    /// Returns true if a Pod bound to the node refers to the object, directly or through its volumes.
     fn is_needed(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
         let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
         graph.refers(node, resource, namespace, name)
@@ -233,7 +233,7 @@ impl Authorizer for NodeAuthorizer {
     }
 }
 
-/// The node that a user is.
+/// The node of a user.
 fn node_of(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix("system:node:")?;
     let is_node = user.groups.iter().any(|group| group == "system:nodes");
@@ -258,7 +258,7 @@ fn items<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value>
     list.into_iter().flatten()
 }
 
-/// The claim of a volume, and the secrets that kubelets mount it with; none if it is not claimed.
+/// The claim of a volume, and its mount Secrets; `None` if it is not bound.
 ///
 /// UPSTREAM: kubernetes pkg/api/v1/persistentvolume/util.go (VisitPVSecretNames)
 fn claimed(volume: &Value) -> Option<Claimed> {
@@ -280,7 +280,7 @@ fn claimed(volume: &Value) -> Option<Claimed> {
         namespace,
         text(volume, "/spec/azureFile/secretName"),
     );
-    // Those below have the namespace of the claim if they say none.
+    // Their default namespace is that of the claim.
     for (source, otherwise) in [
         ("cephfs/secretRef", namespace),
         ("flexVolume/secretRef", namespace),
@@ -299,7 +299,7 @@ fn claimed(volume: &Value) -> Option<Claimed> {
     Some(Claimed { claim, secrets })
 }
 
-/// The objects that a pod refers to.
+/// The objects that a Pod refers to.
 fn needs_of(name: &str, pod: &Value) -> BTreeSet<(&'static str, String)> {
     let mut needs = BTreeSet::new();
     let mut need = |kind: &'static str, name: &str| {

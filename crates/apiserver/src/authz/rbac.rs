@@ -1,4 +1,4 @@
-//! RBAC: the authorizer of roles and bindings, and the guard against escalation.
+//! RBAC: the authorizer, and the escalation checks.
 
 pub(crate) mod escalation;
 

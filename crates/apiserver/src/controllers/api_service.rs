@@ -1,5 +1,5 @@
-//! The availability of APIServices, and the documents of the servers behind them. APIServices of
-//! definitions are created and deleted with them.
+//! The availability of APIServices, and the documents of their servers. APIServices of CustomResourceDefinitions are
+//! created and deleted with them.
 //!
 //! Each is checked when it, its Service or the endpoints change, periodically, and more often while it fails. Checks
 //! run in parallel: an unresponsive server delays only its own check.
@@ -34,7 +34,7 @@ use crate::write::{create, patch};
 ///
 /// UPSTREAM: kube-aggregator pkg/apiserver/apiserver.go (resync of thirty seconds)
 const RESYNC: Duration = Duration::from_secs(30);
-/// The first pause after a failure; every further one is twice as long, up to the resync.
+/// The initial backoff after a failure; it doubles up to the resync interval.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The delay that batches consecutive changes.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -51,7 +51,7 @@ struct Due {
     failures: u32,
 }
 
-/// Looks at APIServices for as long as it is run.
+/// Checks APIServices until it is dropped.
 pub(super) async fn run(context: Arc<Context>) {
     let aggregator = Arc::clone(&context.writer.storage.effects().aggregator);
     let mut due: HashMap<String, Due> = HashMap::new();
@@ -146,9 +146,9 @@ async fn forget(context: &Context, services: &BTreeMap<String, ApiService>) {
 #[derive(Debug, Clone, Copy)]
 enum Step<'s> {
     Create(&'s Value),
-    /// Sets its specification.
+    /// Sets its spec.
     Correct(&'s Value),
-    /// Deletes the one with this uid.
+    /// Deletes the one with this UID.
     Delete(&'s str),
 }
 
@@ -196,7 +196,7 @@ async fn take(context: &Context, name: &str, step: Step<'_>) {
             deletion.run(options).await.map(|_| ())
         }
     };
-    // Another writer was faster; its change triggers a check.
+    // On a conflict, the other writer's change triggers a check.
     if let Err(failure) = taken {
         let error = &failure.0.message;
         tracing::debug!(
@@ -259,7 +259,7 @@ async fn check(aggregator: &Aggregator, remote: &Remote) -> (&'static str, &'sta
     }
 }
 
-/// Stores the condition, if it is another one.
+/// Stores the condition, if it has changed.
 async fn store(
     context: &Context,
     name: &str,
@@ -307,7 +307,7 @@ async fn store(
     }
     let uid = metadata::text(&stored, "uid");
     let changed = json!({
-        // One of the same name that came meanwhile is another one.
+        // The UID excludes a recreated object of the same name.
         "metadata": {"uid": uid},
         "status": {"conditions": conditions},
     });
@@ -333,7 +333,7 @@ async fn store(
     }
 }
 
-/// The server itself, which has this controller inside.
+/// The user of the server itself, which runs this controller.
 fn user() -> UserInfo {
     let groups = ["system:masters", "system:authenticated"];
     UserInfo {

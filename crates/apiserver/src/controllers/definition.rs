@@ -21,14 +21,14 @@ use crate::write::delete::Deletion;
 use crate::write::strategy;
 use crate::write::update::Change;
 
-/// The most steps a definition takes: its names, its schema, its approval, its establishment.
+/// The maximum number of steps: names, schema, approval, establishment.
 const STEPS: usize = 4;
 
 /// The page size of a removal.
 const PAGE: usize = 1000;
 
-/// Brings the status of a definition up to date, or removes it. Returns whether it is done; what
-/// finalizers hold is left.
+/// Updates the status of a CustomResourceDefinition, or removes it. Returns true if complete; objects with finalizers
+/// are left.
 pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
@@ -38,7 +38,7 @@ pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
         return Ok(true);
     };
     let key = writer.storage.key(definitions, "", name);
-    // Each step is a write of its own, as upstream's controllers make them.
+    // Each step is a separate write, as in upstream's controllers.
     for _ in 0..STEPS {
         let Some(entry) = writer.storage.entry(&key).await? else {
             return Ok(true);
@@ -81,7 +81,7 @@ async fn change_status(
         subresource: "status",
     };
     let request = Request::internal(api_server(), Verb::Update, path);
-    // The controllers of definitions are part of kube-apiserver.
+    // These controllers are part of kube-apiserver.
     let options = WriteOptions::of_program("kube-apiserver");
     let changed = Change::new(writer, &request, &options).edit(change).await;
     match changed {

@@ -31,7 +31,7 @@ const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 const DANGLING: &str = "Dangling";
 
-/// Looks at all of them. Returns whether something was changed.
+/// Reconciles all of them. Returns true if anything was changed.
 pub(super) async fn look(context: &Context) -> Outcome<bool> {
     let snapshot = context.writer.registry.snapshot();
     let (Some(levels), Some(schemas)) = (
@@ -107,7 +107,7 @@ fn request(resource: &Arc<Resource>, verb: Verb, name: &str, subresource: &str) 
     Request::internal(api_server(), verb, path)
 }
 
-/// Makes an object that is missing, and corrects the spec of one that the server keeps.
+/// Creates a missing object, or corrects the spec of one that the server maintains.
 async fn ensure(
     context: &Context,
     resource: &Arc<Resource>,
@@ -156,7 +156,7 @@ fn level_of(schema: &Value) -> &str {
     name.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Sets the condition that tells whether the level of a schema is there. Returns false if it was right.
+/// Sets the `Dangling` condition of a schema, by the existence of its level. Returns false if it was up to date.
 pub(crate) fn set_condition(schema: &mut Value, is_there: bool) -> bool {
     let wanted = dangling(level_of(schema), is_there);
     let mut condition = json!({
@@ -188,7 +188,7 @@ pub(crate) fn set_condition(schema: &mut Value, is_there: bool) -> bool {
     true
 }
 
-/// The condition that tells whether the level of a schema is there: its status, reason and message.
+/// The `Dangling` condition of a schema: its status, reason and message.
 fn dangling(level: &str, is_there: bool) -> [(&'static str, String); 3] {
     let (status, reason, rest) = if is_there {
         ("False", "Found", "and it exists")

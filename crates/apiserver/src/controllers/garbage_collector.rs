@@ -2,9 +2,9 @@
 //! `foregroundDeletion`. All its writes pass admission.
 //!
 //! ```text
-//!   owner deleted      dependents without another owner go (background)
-//!   foregroundDeletion dependents go first; those that block hold the owner
-//!   orphan             dependents lose the reference, then the owner goes
+//!   owner deleted      dependents without another owner are deleted (background)
+//!   foregroundDeletion dependents are deleted first; blocking ones hold the owner
+//!   orphan             dependents lose the reference, then the owner is removed
 //! ```
 //!
 //! UPSTREAM: kubernetes pkg/controller/garbagecollector/garbagecollector.go
@@ -34,21 +34,21 @@ pub(super) fn is_ignored(key: &str) -> bool {
     matches!(group, "core" | "events.k8s.io") && plural == "events"
 }
 
-/// Returns true if an object may have owners or be on its way out. Text that merely looks like it counts,
-/// too: it is enough that nothing is missed.
+/// Returns true if an object may have owners or be terminating. A textual match suffices: false positives are harmless,
+/// false negatives are not.
 pub(super) fn may_concern(entry: &Entry) -> bool {
     let has = |name: &str| memmem::find(&entry.value, name.as_bytes()).is_some();
     !is_ignored(&entry.key) && (has("\"ownerReferences\"") || has("\"deletionTimestamp\""))
 }
 
-/// The group, the plural, and what else there is in a key.
+/// The group, the plural, and the rest of a key.
 fn split(key: &str) -> (&str, &str, &str) {
     let mut parts = key.trim_start_matches('/').splitn(3, '/');
     let mut next = || parts.next().unwrap_or_default();
     (next(), next(), next())
 }
 
-/// An object to look at.
+/// An object to process.
 struct Item<'i> {
     resource: &'i Arc<Resource>,
     namespace: &'i str,
@@ -57,13 +57,13 @@ struct Item<'i> {
     meta: Meta,
 }
 
-/// The owners of an object, by what has become of them.
+/// The owners of an object by their state.
 #[derive(Default)]
 struct Owners<'r> {
     solid: usize,
-    /// Not there, or not the ones that are meant.
+    /// Missing, or another object of the same name.
     dangling: Vec<&'r str>,
-    /// They are deleted as soon as this object is gone.
+    /// In foreground deletion, waiting for this object.
     waiting: Vec<&'r str>,
 }
 
@@ -96,8 +96,7 @@ pub(super) async fn look(
     Ok(Vec::new())
 }
 
-/// The resource to which the object with a key belongs, in the version objects are kept in if it is
-/// served.
+/// The resource of a key, in the storage version if it is served.
 fn served<'s>(snapshot: &'s Snapshot, key: &str) -> Option<&'s Arc<Resource>> {
     let (group, plural, _) = split(key);
     let group = if group == "core" { "" } else { group };
@@ -177,7 +176,7 @@ impl<'i> Item<'i> {
                 dependents.iter().any(|key| graph.is_waiting(key))
             };
             if in_a_circle && self.blocks_owners() {
-                // In a cycle no object would be deleted first: this one waits, its owners need not.
+                // In a cycle no object would be deleted first: this one waits, but its owners need not.
                 self.unblock(context).await?;
                 let key = context
                     .writer
@@ -201,8 +200,8 @@ impl<'i> Item<'i> {
         self.delete(context, policy).await
     }
 
-    /// The state of an owner. None if the reference can never be right: an object of the
-    /// cluster cannot be owned by one in a namespace, and is left alone.
+    /// The state of an owner. `None` if the reference can never be valid: a cluster-scoped object cannot be owned by a
+    /// namespaced one, and is kept.
     async fn owner(
         &self,
         context: &Context,
@@ -221,12 +220,12 @@ impl<'i> Item<'i> {
         if self.namespace.is_empty() && resource.names.namespaced {
             return Ok(None);
         }
-        // An owner in another namespace is none: it is looked for where the object is.
+        // An owner in another namespace is invalid: it is looked up in the object's namespace.
         let key = context
             .writer
             .storage
             .key(resource, self.namespace, &reference.name);
-        // One that cannot be read may be there still: its dependents stay.
+        // An unreadable owner may exist: its dependents are kept.
         let owner = context.writer.storage.entry(&key).await?;
         let owner = owner.as_ref().map(read_meta).transpose()?;
         let owner = owner.filter(|owner| owner.uid == reference.uid);
@@ -256,13 +255,13 @@ impl<'i> Item<'i> {
         if !blocking {
             self.remove_finalizer(context, FOREGROUND).await?;
         } else if in_a_circle {
-            // All of a circle were marked before any of them was known to wait.
+            // All objects of a cycle were marked before any of them was known to wait.
             self.unblock(context).await?;
         }
         Ok(in_the_way)
     }
 
-    /// Takes the references to the object from its dependents, and lets it go.
+    /// Removes the references to the object from its dependents, and then the finalizer.
     async fn orphan_dependents(
         &self,
         context: &Context,
@@ -299,7 +298,7 @@ impl<'i> Item<'i> {
         .await
     }
 
-    /// Takes the references to these owners away.
+    /// Removes the references to these owners.
     async fn disown(&self, context: &Context, uids: &[&str]) -> Outcome<()> {
         self.change(context, |object| {
             change_references(object, |references| {
@@ -317,7 +316,7 @@ impl<'i> Item<'i> {
         references.any(|reference| reference.block_owner_deletion == Some(true))
     }
 
-    /// Lets the owners go without waiting for the object.
+    /// Removes `blockOwnerDeletion`, so that the owners do not wait for the object.
     async fn unblock(&self, context: &Context) -> Outcome<()> {
         self.change(context, |object| {
             change_references(object, |references| {

@@ -17,10 +17,10 @@ use crate::metadata;
 use crate::write::Writer;
 
 const NAMESPACE: &str = "kube-system";
-/// Says that a Lease is of a server.
+/// The label of a server's Lease.
 const LABEL: &str = "apiserver.kubernetes.io/identity";
 const COMPONENT: &str = "kube-apiserver";
-/// The time that a Lease lasts.
+/// The duration of a Lease.
 const SECONDS: u64 = 3600;
 const RENEWAL: Duration = Duration::from_secs(10);
 /// The interval of collecting expired Leases.
@@ -35,8 +35,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The identity of the server at an address. Upstream's is of the host alone; of several servers on one host, each
-    /// has its own here.
+    /// The identity of the server at an address. Upstream's depends on the host only; here each server on a host has
+    /// its own.
     pub(crate) fn new(hostname: &str, address: &str) -> Self {
         let mut hashed = Vec::new();
         for part in [hostname, COMPONENT, address] {
@@ -112,7 +112,7 @@ async fn remove_expired(writer: &Writer, now: Time) -> Outcome<()> {
             continue;
         }
         let name = metadata::text(&lease, "name");
-        // One that is renewed meanwhile has another revision.
+        // A Lease renewed in the meantime has another revision.
         place(writer, name)?.remove(entry.revision).await?;
     }
     Ok(())
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn names_are_those_of_go() {
         assert_eq!(base32(b""), "");
-        // Of base32.StdEncoding.
+        // From the tests of base32.StdEncoding.
         assert_eq!(base32(b"f"), "my");
         assert_eq!(base32(b"foobar"), "mzxw6ytboi");
         let one = Identity::new("host", "127.0.0.1:6443");
@@ -182,7 +182,7 @@ mod tests {
             now
         ));
         assert!(is_expired(&lease("2025-12-31T23:59:59.000000Z", 3600), now));
-        // A clock that was set back does not expire Leases.
+        // A clock that is set back does not expire Leases.
         assert!(!is_expired(
             &lease("2030-01-01T00:00:00.000000Z", 3600),
             now

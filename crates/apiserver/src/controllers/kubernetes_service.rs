@@ -1,4 +1,4 @@
-//! The endpoints of the Service `kubernetes`: the addresses of all servers that serve now.
+//! The endpoints of the Service `kubernetes`: the addresses of all running servers.
 //!
 //! Each server repeatedly writes an expiring key under a new name: the previous one stays until then, so that no
 //! address is missing in between. The endpoints contain the addresses of all keys.
@@ -21,7 +21,7 @@ use crate::write::Writer;
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Attempts to write what others write too.
+/// The maximum number of attempts on write conflicts.
 const ATTEMPTS: usize = 5;
 
 /// The endpoint of a server.
@@ -49,7 +49,7 @@ impl Advertised {
         self.reconcile(writer, false).await
     }
 
-    /// Removes the endpoint: this server stops.
+    /// Removes the endpoint at shutdown.
     pub(super) async fn remove(self, writer: &Writer) -> Outcome<()> {
         let store = writer.storage.store();
         let own = store.list(List::all(&self.prefix())).await;
@@ -66,7 +66,7 @@ impl Advertised {
         format!("{SERVING}{}/", self.0)
     }
 
-    /// Brings the objects up to date.
+    /// Updates the endpoints.
     async fn reconcile(self, writer: &Writer, is_stopping: bool) -> Outcome<()> {
         let page = writer.storage.store().list(List::all(SERVING)).await;
         let page = page.map_err(|error| read_failed(error, 0))?;
@@ -74,11 +74,11 @@ impl Advertised {
             let (address, _) = entry.key.strip_prefix(SERVING)?.split_once('/')?;
             address.parse::<SocketAddr>().ok()
         });
-        // This one was written a moment ago: a store that does not know of it is not to be believed.
+        // This server's key was written a moment ago: a store without it returns stale data.
         if page.entries.is_empty() && !is_stopping {
             return Err(internal("the store knows of no server"));
         }
-        // Upstream's servers have one port in common, and one family.
+        // Upstream's servers share one port and address family.
         let addresses: BTreeSet<String> = serving
             .filter(|address| address.is_ipv4() == self.0.is_ipv4())
             .map(|address| address.ip().to_string())

@@ -1,7 +1,7 @@
 //! One of several servers runs the controllers: the one that holds a Lease.
 //!
-//! The holder renews the Lease. Others take it over when it did not change for as long as it says, by their own
-//! clocks: what time others believe it is does not matter. A holder that cannot renew it stops before that.
+//! The holder renews the Lease. Others take it over when it has not changed for its duration, measured by their own
+//! monotonic clocks; timestamps in the Lease are ignored. A holder that cannot renew it stops before that.
 //!
 //! UPSTREAM: client-go tools/leaderelection/leaderelection.go
 
@@ -21,16 +21,16 @@ const NAMESPACE: &str = "kube-system";
 /// The Lease of the controllers, distinct from kube-controller-manager's, which may run too.
 pub(super) const NAME: &str = "lockgate-controller-manager";
 
-/// The times of an election.
+/// The timing of an election.
 ///
 /// UPSTREAM: component-base config/v1alpha1/defaults.go (RecommendedDefaultLeaderElectionConfiguration)
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     /// Others take over after this time without a change.
     pub(super) lease: Duration,
-    /// The holder gives up after this time without a renewal.
+    /// The holder stops after this time without a renewal.
     pub(super) renew: Duration,
-    /// The pause between attempts.
+    /// The interval of attempts.
     pub(super) retry: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Default for Times {
 pub(super) struct Candidate {
     identity: String,
     times: Times,
-    /// The last change of the Lease, and when it was noticed.
+    /// The last change of the Lease, and when it was observed.
     observed: Option<(Revision, Instant)>,
 }
 
@@ -70,7 +70,7 @@ impl Candidate {
             let attempt = tokio::time::timeout(self.times.renew, self.attempt(&writer));
             match attempt.await {
                 Ok(Ok(true)) => {
-                    // Others count from when they see it, which is later.
+                    // Others measure from when they observe it, which is later.
                     renewed = began;
                     set(&leads, true);
                 }
@@ -82,7 +82,7 @@ impl Candidate {
             }
             let due = renewed + self.times.renew;
             if *leads.borrow() && Instant::now() + self.times.retry >= due {
-                // Before the next attempt is over others may lead.
+                // Before the next attempt completes, another server may lead.
                 tokio::time::sleep_until(due).await;
                 set(&leads, false);
                 continue;
@@ -91,7 +91,7 @@ impl Candidate {
         }
     }
 
-    /// Takes or renews the Lease. Returns true if this one holds it.
+    /// Acquires or renews the Lease. Returns true if this server holds it.
     async fn attempt(&mut self, writer: &Writer) -> Outcome<bool> {
         let lease = place(writer)?;
         let found = lease.read().await?;
@@ -102,7 +102,7 @@ impl Candidate {
         }
     }
 
-    /// The Lease to write, if this one may.
+    /// The Lease to write, if this server may.
     fn decide(&mut self, found: Option<&(Value, Revision)>, now: Instant) -> Option<Value> {
         let Some((object, revision)) = found else {
             return Some(json!({
@@ -145,7 +145,7 @@ impl Candidate {
     }
 }
 
-/// Gives the Lease back, if the one of this identity has it.
+/// Releases the Lease, if this identity holds it.
 pub(super) async fn release(writer: &Writer, identity: &str) -> Outcome<()> {
     let lease = place(writer)?;
     let Some((mut object, revision)) = lease.read().await? else {
@@ -195,7 +195,7 @@ mod tests {
         let made = candidate.decide(None, now).unwrap();
         assert_eq!(holder(&made), ("me", 0));
         assert_eq!(made["spec"]["leaseDurationSeconds"], 15);
-        // Given back.
+        // A released Lease.
         let released = (lease("", "2026-01-01T00:00:00.000000Z"), Revision(7));
         let taken = candidate.decide(Some(&released), now).unwrap();
         assert_eq!(holder(&taken), ("me", 5));

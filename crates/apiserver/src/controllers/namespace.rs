@@ -31,8 +31,8 @@ fn user() -> UserInfo {
     account("namespace-controller")
 }
 
-/// Empties a namespace. Returns whether it is done; what finalizers or webhooks hold is left, and told
-/// in the conditions of the namespace.
+/// Deletes the contents of a namespace. Returns true if complete; objects blocked by finalizers or webhooks are left,
+/// and reported in the conditions of the namespace.
 pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
@@ -71,7 +71,7 @@ struct Emptying<'e> {
 }
 
 impl Emptying<'_> {
-    /// Deletes the objects in the namespace: pods first, and nothing else as long as there are any.
+    /// Deletes the objects in the namespace: Pods first, and nothing else while there are any.
     ///
     /// UPSTREAM: kubernetes pkg/controller/namespace/deletion (OrderedNamespaceDeletion)
     async fn run(&self, snapshot: &Snapshot) -> Outcome<Progress> {
@@ -118,7 +118,7 @@ impl Emptying<'_> {
                     error,
                     "cannot delete an object in a terminating namespace"
                 );
-                // The collection is not deleted any further, and not counted.
+                // The rest of the collection is neither deleted nor counted.
                 return Ok(Left {
                     error: Some(error),
                     ..Left::default()
@@ -153,7 +153,7 @@ impl Emptying<'_> {
         };
         let request = Request::internal(user(), Verb::Delete, path);
         let deletion = Deletion {
-            // Upstream deletes the collection, whose items have no name in admission.
+            // Upstream deletes the collection, so admission receives no name.
             admission_name: Some(""),
             of_collection: true,
             ..Deletion::of(self.writer, &request)
@@ -169,7 +169,7 @@ impl Emptying<'_> {
         }
     }
 
-    /// Returns true while pods may take their time to end.
+    /// Returns true during the grace period of Pods.
     fn pods_have_time(&self, pods: &[Arc<Entry>]) -> bool {
         let longest = pods.iter().filter_map(|entry| {
             let pod = encoding::tree(&entry.value)?;
@@ -185,8 +185,7 @@ impl Emptying<'_> {
     }
 }
 
-/// The resources whose objects are in namespaces, each in one version: the preferred one, or the one
-/// objects are stored in where none is served.
+/// The namespaced resources, each in one version: the preferred one, or the storage version if none is served.
 fn contents(snapshot: &Snapshot) -> Vec<&Arc<Resource>> {
     let mut seen = HashSet::new();
     let served = snapshot.resources().iter();
@@ -202,7 +201,7 @@ fn contents(snapshot: &Snapshot) -> Vec<&Arc<Resource>> {
 #[derive(Debug, Default)]
 struct Left {
     count: usize,
-    /// The number of objects that a finalizer holds.
+    /// The number of objects per finalizer.
     finalizers: BTreeMap<String, usize>,
     error: Option<String>,
 }
@@ -247,7 +246,7 @@ impl Progress {
         self.remaining.is_empty() && self.errors.is_empty()
     }
 
-    /// The conditions of a namespace, as they are now.
+    /// The current conditions of a namespace.
     ///
     /// UPSTREAM: kubernetes pkg/controller/namespace/deletion/status_condition_utils.go. Discovery is in-process here
     /// and does not fail.
@@ -267,7 +266,7 @@ impl Progress {
                 .iter()
                 .map(|(name, count)| format!("{name} {how} {count} resource instances"))
                 .collect();
-            // As long as there are pods, upstream counts nothing.
+            // While there are Pods, upstream counts nothing.
             (!each.is_empty() && !self.pods_remain).then(|| format!("{what}: {}", each.join(", ")))
         };
         let remaining = counted(&self.remaining, "has", "Some resources are remaining")
@@ -328,7 +327,7 @@ struct Condition {
 }
 
 impl Condition {
-    /// Sets the condition in a list of them. Returns whether that changed anything.
+    /// Sets the condition in a list. Returns true if it changed.
     fn set(&self, conditions: &mut Vec<Value>, now: &str) -> bool {
         let (status, reason, message) = match &self.trouble {
             Some((reason, message)) => ("True", *reason, message.as_str()),

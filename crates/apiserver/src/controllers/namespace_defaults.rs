@@ -1,5 +1,5 @@
-//! The objects of every namespace: the service account `default`, and the config map
-//! `kube-root-ca.crt` with which clients verify the server.
+//! The default objects of every namespace: the ServiceAccount `default`, and the ConfigMap `kube-root-ca.crt` with
+//! which clients verify the server.
 //!
 //! UPSTREAM: kubernetes pkg/controller/serviceaccount/serviceaccounts_controller.go,
 //! pkg/controller/certificates/rootcacertpublisher
@@ -56,7 +56,7 @@ pub(crate) fn objects(
     objects
 }
 
-/// The namespace in the key of an object that every namespace has.
+/// The namespace in the key of a default object.
 pub(super) fn namespace_of(key: &str) -> Option<&str> {
     let rest = match key.strip_prefix("/core/serviceaccounts/") {
         Some(rest) => rest.strip_suffix(SERVICE_ACCOUNT)?,
@@ -84,7 +84,7 @@ pub(super) async fn are_there(context: &Context, namespace: &str) -> Outcome<boo
     Ok(true)
 }
 
-/// Makes what a namespace lacks. Returns whether it lacked anything.
+/// Creates missing default objects. Returns true if any were missing.
 pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
@@ -101,7 +101,7 @@ pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
         ) else {
             return Ok(false);
         };
-        // One that is being deleted takes no new objects.
+        // A terminating namespace accepts no new objects.
         let key = writer.storage.key(namespaces, "", namespace);
         let found = writer.storage.entry(&key).await?;
         if found.is_none_or(|entry| Meta::read(&entry).is_none_or(|meta| meta.is_deleting())) {
@@ -131,7 +131,7 @@ struct Default<'d> {
     object: Value,
 }
 
-/// Returns true if the object has its description.
+/// Returns true if the object has its description annotation.
 fn is_described(object: &Value) -> bool {
     let annotations = metadata::of(object).and_then(|metadata| metadata.get("annotations"));
     let text = annotations.and_then(|annotations| annotations.get(DESCRIPTION)?.as_str());
@@ -149,7 +149,7 @@ impl Default<'_> {
         Request::internal(account(self.controller), verb, path)
     }
 
-    /// Creates or corrects the object. Returns whether that was necessary.
+    /// Creates or corrects the object. Returns true if that was necessary.
     async fn ensure(self) -> Outcome<bool> {
         let storage = &self.writer.storage;
         let name = metadata::text(&self.object, "name").to_owned();

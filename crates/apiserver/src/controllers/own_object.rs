@@ -14,7 +14,7 @@ use crate::persist::PersistError;
 use crate::registry::Resource;
 use crate::write::{Writer, strategy};
 
-/// The place of an object.
+/// The location of an object.
 #[derive(Debug)]
 pub(super) struct OwnObject<'o> {
     writer: &'o Writer,
@@ -39,7 +39,7 @@ impl<'o> OwnObject<'o> {
         })
     }
 
-    /// The object, and when it was last changed.
+    /// The object, and the revision of its last change.
     pub(super) async fn read(&self) -> Outcome<Option<(Value, Revision)>> {
         let Some(entry) = self.writer.storage.entry(&self.key).await? else {
             return Ok(None);
@@ -62,14 +62,14 @@ impl<'o> OwnObject<'o> {
         self.is_done(stored.await.map(|_| ()))
     }
 
-    /// Replaces the read version of the object. Returns false on a conflict.
+    /// Replaces the object at the read revision. Returns false on a conflict.
     pub(super) async fn replace(&self, object: &Value, read: Revision) -> Outcome<bool> {
         let storage = &self.writer.storage;
         let stored = storage.swap(&self.resource, &self.key, read, object);
         self.is_done(stored.await.map(|_| ()))
     }
 
-    /// Deletes the read version of the object. Returns false on a conflict.
+    /// Deletes the object at the read revision. Returns false on a conflict.
     pub(super) async fn remove(&self, read: Revision) -> Outcome<bool> {
         let removed = self.writer.storage.remove(&self.resource, &self.key, read);
         self.is_done(removed.await.map(|_| ()))

@@ -1,5 +1,5 @@
-//! The graph of owner references: objects that have owners, and owners whose dependents are deleted
-//! first. An object without owners takes no room here.
+//! The graph of owner references: dependents, and owners in foreground deletion. An object without owners uses no
+//! memory here.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,12 +12,12 @@ use serde::de::IgnoredAny;
 use crate::encoding;
 use crate::write::delete::{FOREGROUND, ORPHAN};
 
-/// The number of deleted owners that are remembered.
+/// The maximum number of remembered deleted owners.
 ///
 /// UPSTREAM: kubernetes pkg/controller/garbagecollector/graph_builder.go (absentOwnerCache)
 const GONE_MAX: usize = 500;
 
-/// The members of an object's metadata that the graph is made from.
+/// The metadata fields that the graph is built from.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Meta {
@@ -57,18 +57,18 @@ impl Meta {
         self.deletion_timestamp.is_some()
     }
 
-    /// Foreground deletion: it is removed after its dependents.
+    /// Returns true in foreground deletion: it is removed after its dependents.
     pub(super) fn waits_for_dependents(&self) -> bool {
         self.is_deleting() && self.has_finalizer(FOREGROUND)
     }
 
-    /// It is removed after its dependents were orphaned.
+    /// Returns true if it is removed after its dependents are orphaned.
     pub(super) fn orphans_dependents(&self) -> bool {
         self.is_deleting() && self.has_finalizer(ORPHAN)
     }
 }
 
-/// An object that has owners.
+/// An object with owners.
 #[derive(Debug)]
 struct Dependent {
     uid: Arc<str>,
@@ -79,7 +79,7 @@ struct Dependent {
 struct Owner {
     uid: Arc<str>,
     blocks: bool,
-    /// Tells references apart that name one owner in different words.
+    /// Distinguishes different references to the same owner.
     words: u64,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Graph {
     dependents: HashMap<Arc<str>, Dependent>,
     /// The keys of dependents by the uid of an owner.
     by_owner: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// The keys of owners that wait for their dependents to go, by uid.
+    /// The keys of owners that wait for the deletion of their dependents, by UID.
     waiting: HashMap<Arc<str>, Arc<str>>,
     gone: Gone,
 }
@@ -255,7 +255,7 @@ impl Graph {
         keys.cloned().collect()
     }
 
-    /// Returns true if an object owns another one.
+    /// Returns true if an object has dependents.
     pub(super) fn has_dependents(&self, uid: &str) -> bool {
         self.by_owner.contains_key(uid)
     }
@@ -279,7 +279,7 @@ impl Graph {
             .is_some_and(|dependent| self.waiting.contains_key(&dependent.uid))
     }
 
-    /// Returns true if an object waits for dependents that wait, directly or through others, for itself.
+    /// Returns true if an object waits, directly or indirectly, for itself.
     pub(super) fn waits_for_itself(&self, uid: &str) -> bool {
         let mut seen: HashSet<&str> = HashSet::new();
         let mut open = vec![uid];
@@ -362,7 +362,7 @@ mod tests {
         for uid in ["1", "2", "3"] {
             assert!(graph.waits_for_itself(uid), "{uid}");
         }
-        // One that waits for a circle is in none.
+        // An object that waits for a cycle is not part of it.
         graph.stored(&waiting("/1b", "1b", "0", true), None);
         assert!(!graph.waits_for_itself("1b") && !graph.waits_for_itself("0"));
         let freed = graph.stored(&waiting("/1", "1", "3", false), None);

@@ -1,5 +1,5 @@
-//! The status of ValidatingAdmissionPolicies: their expressions are checked against the schemas of the
-//! kinds they match, and what looks wrong is a warning for the author. It never changes a decision.
+//! Type checking of ValidatingAdmissionPolicies: their expressions are checked with the schemas of the matched kinds,
+//! and errors become warnings in the status. They never affect a decision.
 //!
 //! UPSTREAM: kubernetes pkg/controller/validatingadmissionpolicystatus, apiserver
 //! pkg/admission/plugin/policy/validating/typechecking.go
@@ -24,10 +24,10 @@ use crate::write::patch;
 
 const ACCOUNT: &str = "validatingadmissionpolicy-status-controller";
 const FIELD_MANAGER: &str = "validatingadmissionpolicy-status";
-/// The most kinds that one rule of a policy is checked for.
+/// The maximum number of kinds checked per rule of a policy.
 const MAX_KINDS: usize = 10;
 
-/// Checks a policy whose newest generation was not checked yet.
+/// Checks a policy whose latest generation has not been checked.
 pub(super) async fn look(context: &Context, name: &str) -> Outcome<()> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
@@ -57,7 +57,7 @@ pub(super) async fn look(context: &Context, name: &str) -> Outcome<()> {
     }
     let snapshot_of_types = Arc::clone(&snapshot);
     let uid = metadata::text(&policy, "uid").to_owned();
-    // Schemas can be large and expressions many.
+    // Schemas can be large and expressions numerous.
     let checked = tokio::task::spawn_blocking(move || warnings(&policy, &snapshot_of_types)).await;
     let warnings = checked.map_err(|_| error::internal("the type check did not end"))?;
     let type_checking = match warnings.is_empty() {
@@ -67,7 +67,7 @@ pub(super) async fn look(context: &Context, name: &str) -> Outcome<()> {
     let configuration = json!({
         "apiVersion": resource.api_version(),
         "kind": resource.kind(),
-        // A policy of the same name that came meanwhile is another one.
+        // The UID excludes a recreated policy of the same name.
         "metadata": {"name": name, "uid": uid},
         "status": {"observedGeneration": generation, "typeChecking": type_checking},
     });
@@ -130,7 +130,7 @@ fn warnings(policy: &Value, snapshot: &Snapshot) -> Vec<Value> {
     warnings
 }
 
-/// The kind of the parameters of a policy that has any, with its schema if that is known.
+/// The kind of the parameters of a policy, with its schema if known.
 fn params(spec: &Value, snapshot: &Snapshot) -> Option<(String, Option<Schema>)> {
     let kind = spec.get("paramKind").filter(|kind| kind.is_object())?;
     let (group, version) = split_api_version(text(kind, "apiVersion"));
@@ -145,7 +145,7 @@ fn schema(resource: &Arc<Resource>) -> Option<Schema> {
     Some(schema.into_resource_root())
 }
 
-/// Built-in kinds say by format what definitions say by an extension.
+/// Built-in kinds use a format where CustomResourceDefinitions use an extension.
 fn mark_int_or_string(schema: &mut Value) {
     let mut waiting = vec![schema];
     while let Some(schema) = waiting.pop() {
@@ -167,7 +167,7 @@ fn mark_int_or_string(schema: &mut Value) {
     }
 }
 
-/// The kinds that the rules of a policy name, by group, version and kind. Wildcards name none.
+/// The kinds in the rules of a policy, by group, version and kind. Wildcards match none.
 fn kinds<'s>(spec: &Value, snapshot: &'s Snapshot) -> BTreeMap<[&'s str; 3], &'s Arc<Resource>> {
     let mut kinds = BTreeMap::new();
     let rules = spec.pointer("/matchConstraints/resourceRules");
@@ -199,7 +199,7 @@ fn kinds<'s>(spec: &Value, snapshot: &'s Snapshot) -> BTreeMap<[&'s str; 3], &'s
     kinds
 }
 
-/// The resources with a name, plural or singular. The core group means any group.
+/// The resources with a plural or singular name. The core group means any group.
 ///
 /// UPSTREAM: apimachinery pkg/api/meta/restmapper.go (KindsFor)
 fn named<'s>(

@@ -1,5 +1,5 @@
-//! Volumes, claims and attributes classes that are deleted stay as long as they are in use, and go then:
-//! the finalizers that the plugin `StorageObjectInUseProtection` adds are removed here.
+//! Protects volumes, claims and attributes classes while they are in use: removes the finalizers that the plugin
+//! `StorageObjectInUseProtection` adds.
 //!
 //! UPSTREAM: kubernetes pkg/controller/volume/{pvcprotection,pvprotection,vacprotection}
 
@@ -18,7 +18,7 @@ use crate::metadata;
 use crate::request::{ObjectPath, Request};
 use crate::write::update::Change;
 
-/// A kind of object that is protected.
+/// A protected kind.
 #[derive(Debug)]
 struct Protected {
     prefix: &'static str,
@@ -65,14 +65,14 @@ impl Protected {
         PROTECTED.iter().find(|kind| key.starts_with(kind.prefix))
     }
 
-    /// Returns true if the object has the finalizer and is to lose it, or the other way round.
+    /// Returns true if the finalizer is missing, or may have to be removed.
     fn concerns(&self, entry: &Entry) -> bool {
         let meta = Meta::read(entry);
         meta.is_some_and(|meta| meta.is_deleting() == meta.has_finalizer(self.finalizer))
     }
 }
 
-/// The key of an object that a change makes a case for the controllers.
+/// The key of the protected object to process after an event.
 pub(super) fn key_of<'e>(on: &Switches, event: &'e Event) -> Option<&'e Arc<str>> {
     let Event::Put { entry, .. } = event else {
         return None;
@@ -97,8 +97,8 @@ pub(super) fn freed_by(key: &str) -> Option<String> {
     uses_classes.then(|| String::from(PROTECTED[2].prefix))
 }
 
-/// Adds the finalizer to an object, or removes it from one that is deleted and not in use. Returns
-/// whether that is done.
+/// Adds the finalizer to an object, or removes it from one that is terminating and not in use. Returns true if
+/// complete.
 pub(super) async fn look(context: &Context, key: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let Some(kind) = Protected::of(key) else {
@@ -136,7 +136,7 @@ pub(super) async fn look(context: &Context, key: &str) -> Outcome<bool> {
     }
 }
 
-/// One that is deleted has the finalizer no longer, any other has it.
+/// A terminating object loses the finalizer, any other gets it.
 fn change_finalizer(object: &mut Value, finalizer: &str) {
     let mut finalizers: Vec<String> = metadata::finalizers(object)
         .into_iter()
@@ -178,8 +178,7 @@ async fn is_in_use(context: &Context, kind: &Protected, object: &Value) -> Outco
     }
 }
 
-/// Returns true if a pod that is scheduled uses a claim, by its name or as a volume that lives as long
-/// as the pod.
+/// Returns true if a scheduled Pod uses a claim, by name or as an ephemeral volume.
 fn uses_claim(pod: &Value, claim: &Value) -> bool {
     if text(pod, "/spec/nodeName").is_empty() {
         return false;

@@ -1,5 +1,5 @@
-//! A server among several on one store: it has a Lease, its address is an endpoint of the Service `kubernetes`, and one of
-//! them runs the controllers.
+//! One of several servers on a store: it has an identity Lease, its address is an endpoint of the Service `kubernetes`,
+//! and one of the servers runs the controllers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::heavy::Heavy;
 use crate::tasks::Tasks;
 use crate::write::Writer;
 
-/// The longest that a server that stops waits for the store.
+/// The maximum time that a stopping server waits for the store.
 ///
 /// UPSTREAM: kubernetes pkg/controlplane/controller/kubernetesservice/controller.go (Stop)
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server among several.
+/// One of several servers.
 #[derive(Debug)]
 pub(crate) struct Replica {
     writer: Writer,
-    /// None where the store is this server's alone.
+    /// `None` if the store is not shared.
     identity: Option<Identity>,
-    /// The endpoint, and the task that keeps it.
+    /// The endpoint, and the task that maintains it.
     advertised: Option<(Advertised, JoinHandle<()>)>,
     leads: watch::Receiver<bool>,
 }
@@ -65,12 +65,12 @@ impl Replica {
         }
     }
 
-    /// Says whether this server runs the controllers.
+    /// A watch that is true while this server runs the controllers.
     pub(crate) fn leads(&self) -> watch::Receiver<bool> {
         self.leads.clone()
     }
 
-    /// Tells clients to go elsewhere, while the server still serves.
+    /// Removes the endpoint while the server still serves, so that clients connect elsewhere.
     pub(crate) async fn withdraw(&mut self) {
         let Some((advertised, keeping)) = self.advertised.take() else {
             return;
@@ -93,7 +93,7 @@ impl Replica {
         }
     }
 
-    /// Lets another server run the controllers, after they ended here.
+    /// Releases the leader Lease after the controllers have stopped.
     pub(crate) async fn release(&self) {
         let Some(identity) = &self.identity else {
             return;
@@ -123,7 +123,7 @@ pub(crate) fn reachable(bound: IpAddr) -> Option<IpAddr> {
     if !bound.is_unspecified() && !bound.is_loopback() {
         return Some(bound);
     }
-    // Nothing is sent: these addresses are for documentation.
+    // Nothing is sent: these are documentation addresses.
     let (any, far): (SocketAddr, SocketAddr) = match bound {
         IpAddr::V4(_) => (
             (Ipv4Addr::UNSPECIFIED, 0).into(),

@@ -1,7 +1,7 @@
 //! Maintains the status of ResourceQuotas: the limits and the used amounts.
 //!
-//! Creations are charged by the plugin `ResourceQuota` before they are stored. Here everything else is
-//! found out: quotas that are new or changed, and what was given back.
+//! Creates are charged by the plugin `ResourceQuota` before they are stored. The controller handles everything else:
+//! new and changed quotas, and released usage.
 //!
 //! UPSTREAM: kubernetes pkg/controller/resourcequota/resource_quota_controller.go
 
@@ -25,7 +25,7 @@ use crate::write::update::{Change, New};
 /// The key prefix of quotas.
 const QUOTAS: &str = "/core/resourcequotas/";
 
-/// Resources whose changes may give something back.
+/// Resources whose updates may reduce usage.
 const SHRINKING: [&str; 4] = [
     "/core/pods/",
     "/core/services/",
@@ -37,17 +37,17 @@ const SHRINKING: [&str; 4] = [
 /// it is counted again.
 const UNDER_WAY: Duration = Duration::from_secs(2);
 
-/// Returns true if a change at a key may make work, be it no deletion.
+/// Returns true if a change at a key may require work, even if it is not a deletion.
 pub(super) fn is_watched(key: &str) -> bool {
     key.starts_with(QUOTAS) || SHRINKING.iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// The namespaces that have quotas.
+/// The namespaces with quotas.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces(HashMap<String, HashSet<String>>);
 
 impl Namespaces {
-    /// The namespace whose quotas are to be counted anew after a change, if there is one.
+    /// The namespace whose quotas must be recalculated after an event, if any.
     pub(super) fn observe(&mut self, event: &Event) -> Option<String> {
         let key = event.key();
         let Some(quota) = key.strip_prefix(QUOTAS) else {
@@ -121,7 +121,7 @@ pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
     if is_shared && found.iter().any(|entry| is_counted(entry)) {
         tokio::time::sleep(UNDER_WAY).await;
     }
-    // Nothing is charged meanwhile, and what was charged is stored.
+    // Nothing is charged meanwhile, and all charged writes are stored.
     let _counting = context.quotas.count(namespace).await;
     let devices = Arc::new(devices(context, namespace).await?);
     if !is_shared {
@@ -144,12 +144,12 @@ pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
     Ok(changed)
 }
 
-/// Returns true if a quota says already how much is used.
+/// Returns true if the status of a quota contains the usage.
 fn is_counted(entry: &Entry) -> bool {
     encoding::tree(&entry.value).is_some_and(|quota| quota.pointer("/status/used").is_some())
 }
 
-/// The objects on which the usage of claims of devices depends.
+/// The objects on which the usage of ResourceClaims depends.
 async fn devices(context: &Context, namespace: &str) -> Outcome<Devices> {
     let snapshot = context.writer.registry.snapshot();
     let Some(resource) = snapshot.find("resource.k8s.io", "v1", "deviceclasses") else {
@@ -195,7 +195,7 @@ async fn entries(
     Ok(page.map_err(|error| read_failed(error, 0))?.entries)
 }
 
-/// The objects of a resource in a namespace; nothing when it is not served.
+/// The objects of a resource in a namespace; none if it is not served.
 async fn objects(
     context: &Context,
     counted: &Counted,
@@ -214,7 +214,7 @@ async fn objects(
     };
     let entries = entries(context, resource, namespace).await?;
     let key = context.writer.storage.prefix(resource, "");
-    // The others are one as good as another.
+    // For all others only the number of objects matters.
     let is_looked_at = SHRINKING.contains(&key.as_str());
     let mut objects = Vec::with_capacity(entries.len());
     for entry in &entries {
@@ -248,7 +248,7 @@ async fn write(
         .await;
     match written {
         Ok(_) => Ok(true),
-        // The quota is deleted, and with it its limits.
+        // The quota was deleted.
         Err(failure) if failure.is_not_found() => Ok(false),
         Err(failure) => Err(failure),
     }

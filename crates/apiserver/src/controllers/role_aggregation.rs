@@ -1,4 +1,4 @@
-//! Updates the rules of cluster roles with an aggregation rule.
+//! Updates the rules of aggregated ClusterRoles.
 //!
 //! UPSTREAM: kubernetes pkg/controller/clusterroleaggregation
 
@@ -24,8 +24,7 @@ use crate::write::patch;
 const ACCOUNT: &str = "clusterrole-aggregation-controller";
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// The rules a role is to have because of its aggregation rule; none if it has no such rule. `roles`
-/// are all cluster roles, by name.
+/// The aggregated rules of a role; `None` without an aggregation rule. `roles` are all ClusterRoles by name.
 pub(crate) fn rules<'r>(
     role: &Value,
     roles: impl Iterator<Item = &'r Value> + Clone,
@@ -36,7 +35,7 @@ pub(crate) fn rules<'r>(
         .and_then(Value::as_array);
     let name = metadata::text(role, "name");
     let mut rules: Vec<Value> = Vec::new();
-    // Rules are compared by what they are written as.
+    // Rules are compared in their encoded form.
     let mut seen = HashSet::new();
     for selector in selectors.into_iter().flatten().filter_map(compile) {
         let selected = roles.clone().filter(|other| {
@@ -58,7 +57,7 @@ fn compile(selector: &Value) -> Option<Selector> {
     LabelSelector::read(selector)?.compile().ok()
 }
 
-/// Brings every aggregated role up to date. Returns whether any was not.
+/// Updates every aggregated role. Returns true if any was changed.
 pub(super) async fn look(context: &Context) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
@@ -68,7 +67,7 @@ pub(super) async fn look(context: &Context) -> Outcome<bool> {
     let prefix = writer.storage.prefix(resource, "");
     let page = writer.storage.store().list(List::all(&prefix)).await;
     let page = page.map_err(|error| read_failed(error, 0))?;
-    // Sorted by key, which is by name.
+    // Sorted by key, and therefore by name.
     let roles: Vec<Value> = page
         .entries
         .iter()

@@ -1,5 +1,5 @@
-//! The loop of the controllers: everything that is stored is read once, then every change is watched,
-//! and the work that follows is done by a few workers.
+//! The loop of the controllers: reads all stored objects once, then watches every change; a few workers process the
+//! resulting work.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use crate::error::Outcome;
 use crate::heavy::Heavy;
 use crate::tasks::Tasks;
 
-/// The workers of a loop.
+/// The number of workers of a loop.
 ///
 /// UPSTREAM: kubernetes pkg/controller/garbagecollector/config (ConcurrentGCSyncs)
 const WORKERS: usize = 20;
 /// The page size of the initial list.
 const PAGE: usize = 500;
-/// The pause before storage that failed is read again.
+/// The pause before a retry after a storage failure.
 const STORAGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The resync interval of quota usage.
@@ -34,7 +34,7 @@ const STORAGE_PAUSE: Duration = Duration::from_secs(1);
 /// in-process here.
 const QUOTA_RESYNC: Duration = Duration::from_secs(30);
 
-/// Prefixes of keys.
+/// Key prefixes.
 const EVERYTHING: &str = "/";
 const NAMESPACES: &str = "/core/namespaces/";
 const CLUSTER_ROLES: &str = "/rbac.authorization.k8s.io/clusterroles/";
@@ -42,10 +42,10 @@ const POLICIES: &str = "/admissionregistration.k8s.io/validatingadmissionpolicie
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 const FLOW_CONTROL: &str = "/flowcontrol.apiserver.k8s.io/";
 
-/// Starts the controllers that are enabled. Definitions are always established, and by workers of their
-/// own: requests wait for them, and nothing slow may be in front of them.
+/// Starts the enabled controllers. CustomResourceDefinitions are always established, and by separate workers: requests
+/// wait for them, so they must not queue behind slow work.
 ///
-/// Of several servers on one store, the one that leads runs the rest.
+/// On a shared store, the leader runs the rest.
 pub(crate) fn start(
     context: Context,
     leads: watch::Receiver<bool>,
@@ -69,7 +69,7 @@ pub(crate) fn start(
         running: Workers::new(),
     };
     threads.spawn(tasks.until_stopped(controllers(DEFINITIONS).run()));
-    // This one is kube-apiserver's own.
+    // This controller is part of kube-apiserver.
     threads.spawn(tasks.until_stopped(controllers(FLOW_CONTROL).run()));
     // Like kube-apiserver, independent of the enabled controllers.
     threads.spawn(tasks.until_stopped(api_service::run(Arc::clone(&context))));
@@ -80,9 +80,9 @@ pub(crate) fn start(
 
 struct Controllers {
     context: Arc<Context>,
-    /// The prefix of the keys that are watched.
+    /// The watched key prefix.
     prefix: &'static str,
-    /// Says whether this server is the one that acts.
+    /// True while this server is the leader.
     leads: watch::Receiver<bool>,
     acts: bool,
     graph: Arc<Mutex<Graph>>,
@@ -97,7 +97,7 @@ impl Controllers {
             let mut leads = self.leads.clone();
             self.acts = *leads.borrow_and_update();
             let changed = async {
-                // Where nobody can change it any more it stays.
+                // The sender is dropped: the value is final.
                 if leads.changed().await.is_err() {
                     std::future::pending().await
                 }
@@ -107,7 +107,7 @@ impl Controllers {
                 () = changed => None,
             };
             match ended {
-                // A loop that fell behind the history of the store begins anew.
+                // The watch expired: the loop starts again.
                 Some(ReadError::Compacted(_)) => {}
                 Some(error) => {
                     tracing::warn!(%error, "controllers cannot read the store");
@@ -124,7 +124,7 @@ impl Controllers {
         }
     }
 
-    /// Reads everything, then watches until that fails.
+    /// Reads everything, then watches until an error.
     async fn follow(&mut self) -> ReadError {
         let store = Arc::clone(self.context.writer.storage.store());
         let began = match self.acts {
@@ -135,7 +135,7 @@ impl Controllers {
             Ok(revision) => revision,
             Err(error) => return error,
         };
-        // Loops that watch a few resources act on every change of them.
+        // Loops with a few watched resources act on every event.
         let concerns = if self.acts { concerns } else { is_waited_for };
         let filter = (self.prefix == EVERYTHING).then(|| Arc::new(concerns) as Filter);
         let watching = store.watch_if(self.prefix, revision, filter);
@@ -156,13 +156,13 @@ impl Controllers {
                     Err(error) => return error,
                 },
                 (work, ended) = self.running.next() => {
-                    // What a worker did not survive is tried again like what failed.
+                    // Work whose worker panicked is retried like failed work.
                     let (came, look) = ended.unwrap_or((Came::Failed, Vec::new()));
                     self.queue.finish(work, came, Instant::now());
                     self.look_at(look);
                 }
                 () = until(due), if room && due.is_some() => {}
-                // What was charged for a write that failed afterwards is given back.
+                // Releases charges of writes that failed afterwards.
                 _ = resync.tick() => {
                     for namespace in self.quotas.all() {
                         self.queue.add(Work::Quotas(namespace.into()));
@@ -205,7 +205,7 @@ impl Controllers {
         }
     }
 
-    /// Queues the work that follows from a change.
+    /// Queues the work that follows from an event.
     fn observe(&mut self, graph: &Mutex<Graph>, event: &Event) {
         let key = event.key();
         if self.prefix == DEFINITIONS {
@@ -259,7 +259,7 @@ impl Controllers {
         self.observe_namespace(event);
     }
 
-    /// A namespace gets its default objects, or a request waits for them.
+    /// Queues the default objects of a new namespace, or of one that a request waits for.
     fn observe_namespace(&mut self, event: &Event) {
         let on = self.context.settings.enabled;
         if !on.service_account && !on.root_ca {
@@ -275,7 +275,7 @@ impl Controllers {
         }
     }
 
-    /// A terminating namespace is emptied, again when an object in it is deleted.
+    /// Queues the deletion of a namespace's contents, again when an object in it is deleted.
     fn observe_deletion(&mut self, event: &Event) {
         let key = event.key();
         match event {
@@ -323,8 +323,8 @@ impl Controllers {
     }
 }
 
-/// Returns true if work may follow from a change. Most writes are no business of any controller, and wake
-/// none: that would cost as much as the write.
+/// Returns true if work may follow from an event. Most writes concern no controller, and wake none: that would cost as
+/// much as the write.
 fn concerns(event: &Event) -> bool {
     let key = event.key();
     let is_watched = || {
@@ -343,7 +343,7 @@ fn concerns(event: &Event) -> bool {
     }
 }
 
-/// Returns true for changes that writes on this server may wait for, while another one makes them.
+/// Returns true for events that writes on this server may wait for, while another server runs the controllers.
 fn is_waited_for(event: &Event) -> bool {
     let key = event.key();
     key.starts_with(NAMESPACES) || namespace_defaults::namespace_of(key).is_some()
@@ -358,7 +358,7 @@ async fn perform(
 ) -> Outcome<(Came, Vec<Arc<str>>)> {
     let storage = &context.writer.storage;
     let revision = storage.store().revision().await?;
-    // Events are published before effects are applied; admission looks at what these have made.
+    // Events are published before effects are applied, and admission depends on the effects.
     storage.effects_applied().await?;
     let done = match work {
         Work::Collect(key) => {
@@ -379,7 +379,7 @@ async fn perform(
                 .tell(&format!("{NAMESPACES}{name}"), revision);
             changed.map(changed_or_done)
         }
-        // Usage changes as often as there is something to count.
+        // Usage changes whenever there is something to count.
         Work::Quotas(namespace) => resource_quota::look(context, namespace)
             .await
             .map(|_| Came::Done),
@@ -401,7 +401,7 @@ async fn perform(
     Ok((done?, Vec::new()))
 }
 
-/// Work that is not done is retried.
+/// Incomplete work is retried.
 fn done_or_failed(is_done: bool) -> Came {
     if is_done { Came::Done } else { Came::Failed }
 }

@@ -1,63 +1,63 @@
-//! The work queue of the controllers: each item once, and again later when it failed.
+//! The work queue of the controllers: items are deduplicated, and retried with backoff.
 //!
 //! ```text
 //!   add ─► ready ─► running ─► done
 //!            ▲         │
-//!            │         ├─ failed: later, and later still each time
-//!            └─────────┴─ told again meanwhile: at once
+//!            │         ├─ failed: retried with backoff
+//!            └─────────┴─ added again meanwhile: immediately
 //! ```
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The first pause after a failure; every further one is twice as long.
+/// The initial backoff; it doubles with every failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The maximum backoff: a write that a webhook rejects is retried about once a minute.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The longest pause of a deletion that finalizers hold: their removal is no event of its own.
+/// The maximum backoff of a deletion blocked by finalizers: their removal is not a separate event.
 const LONGEST_DELETION_PAUSE: Duration = Duration::from_secs(10);
 /// The number of consecutive changes that suggests that another writer reverts them.
 const PATIENCE: u32 = 8;
 
-/// One thing to look at.
+/// A work item.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Work {
-    /// The object with this key: whether it is to be collected, or its dependents are.
+    /// The object with this key: collect it, or its dependents.
     Collect(Arc<str>),
     /// The default objects of a namespace.
     Namespace(Arc<str>),
     /// The usage of the quotas of a namespace.
     Quotas(Arc<str>),
-    /// The contents of a namespace that is being deleted.
+    /// The contents of a terminating namespace.
     EmptyNamespace(Arc<str>),
-    /// The status of a definition of custom resources.
+    /// The status of a CustomResourceDefinition.
     Definition(Arc<str>),
     /// The status of a ValidatingAdmissionPolicy.
     PolicyStatus(Arc<str>),
-    /// The volume, claim or attributes class with this key: whether it is in use still.
+    /// The volume, claim or attributes class with this key: check if it is still in use.
     Protect(Arc<str>),
-    /// The flow schemas and priority levels of the server, and whether schemas have their level.
+    /// The default FlowSchemas and priority levels, and the conditions of schemas.
     FlowControl,
-    /// The rules of aggregated cluster roles.
+    /// The rules of aggregated ClusterRoles.
     Aggregate,
 }
 
 /// The result of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Result {
-    /// No work until something changes.
+    /// No work until the next event.
     Done,
-    /// Something was changed; another look tells whether it stayed so.
+    /// Something was changed; it is checked once more.
     Changed,
-    /// It did not work.
+    /// It failed and is retried.
     Failed,
 }
 
 #[derive(Debug)]
 struct Item {
     state: State,
-    /// Failures, or changes, in a row.
+    /// The number of consecutive failures or changes.
     tries: u32,
 }
 
@@ -68,7 +68,7 @@ enum State {
     Later(Instant),
 }
 
-/// The things to look at.
+/// The queued work items.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     ready: VecDeque<Work>,
@@ -77,7 +77,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Adds something to look at.
+    /// Adds a work item.
     pub(super) fn add(&mut self, work: Work) {
         let Some(item) = self.items.get_mut(&work) else {
             let (state, tries) = (State::Ready, 0);
@@ -122,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// Looks at something again at once that failed before.
+    /// Retries a failed item immediately.
     pub(super) fn hurry(&mut self, work: Work) {
         let failed = |item: &Item| item.tries > 0 && matches!(item.state, State::Later(_));
         if self.items.get(&work).is_some_and(failed) {
@@ -130,7 +130,7 @@ impl Queue {
         }
     }
 
-    /// The same for every object to protect whose key begins like this.
+    /// The same for all protected objects with a key prefix.
     pub(super) fn hurry_protected(&mut self, prefix: &str) {
         let later = self.later.iter().map(|(_, work)| work);
         let those =
@@ -140,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// The next thing to look at now, if there is any.
+    /// The next item that is due, if any.
     pub(super) fn take(&mut self, now: Instant) -> Option<Work> {
         while let Some((at, _)) = self.later.first()
             && *at <= now
@@ -158,7 +158,7 @@ impl Queue {
         Some(work)
     }
 
-    /// When the next thing is due that is put off.
+    /// The time of the next delayed item.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.later.first().map(|(at, _)| *at)
     }
@@ -287,7 +287,7 @@ mod tests {
             now = due;
         }
         assert_eq!(before, LONGEST_PAUSE);
-        // News do not wait.
+        // New events are not delayed.
         assert_eq!(queue.take(now), Some(object("a")));
         queue.finish(object("a"), Result::Failed, now);
         queue.add(object("a"));

@@ -1,11 +1,11 @@
-//! The workers of a loop of controllers: what each is busy with is known until it ends, however it ends.
+//! The workers of a controller loop: the item of each is known until it ends, even by a panic.
 
 use std::collections::HashMap;
 use std::future::Future;
 
 use tokio::task::{Id, JoinSet};
 
-/// Tasks, each with the work it does.
+/// Tasks, each with its work item.
 #[derive(Debug)]
 pub(super) struct Workers<W, R> {
     tasks: JoinSet<R>,

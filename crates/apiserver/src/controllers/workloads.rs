@@ -1,5 +1,4 @@
-//! The way of the workload controllers to the recipes of the verbs: their writes are requests like any
-//! other, and pass admission.
+//! Connects the workload controllers to the write recipes: their writes are ordinary requests, and pass admission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +21,7 @@ use crate::write::delete::Deletion;
 use crate::write::update::Change;
 use crate::write::{Writer, bind, create};
 
-/// Runs the workload controllers and the simulated cluster until it is dropped. Of several servers on one store, the one that
-/// leads does.
+/// Runs the workload controllers and the simulated cluster until it is dropped. On a shared store, the leader does.
 pub(crate) async fn simulate(
     writer: Writer,
     authority: Authority,
@@ -37,7 +35,7 @@ pub(crate) async fn simulate(
         let (api, store) = (Arc::clone(&api), Arc::clone(&store));
         tokio::select! {
             () = lockgate_workloads::run(api, store, settings.clone()) => {}
-            // What is under way is given up: another server does it.
+            // Work in progress is abandoned: another server does it.
             () = until(&mut leads, false) => {}
         }
     }
@@ -45,12 +43,12 @@ pub(crate) async fn simulate(
 
 async fn until(leads: &mut watch::Receiver<bool>, wanted: bool) {
     if leads.wait_for(|leads| *leads == wanted).await.is_err() {
-        // Where nobody can change it any more it stays.
+        // The sender is dropped: the value is final.
         std::future::pending().await
     }
 }
 
-/// The recipes of the verbs, for controllers.
+/// The write recipes for controllers.
 struct Recipes {
     writer: Writer,
     authority: Authority,

@@ -1,4 +1,4 @@
-//! The body of a write: read within a bound, parsed once, decoded as the kind it must be of.
+//! The body of a write: read up to a limit, parsed once, decoded as the expected kind.
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/{create,rest}.go
 
@@ -21,7 +21,7 @@ use crate::http::negotiate::Sent;
 use crate::registry::shape_error::ShapeError;
 use crate::registry::{Resource, Shape, api_version};
 
-/// The body from which room is asked for: requests in flight are counted, and this is the least they take.
+/// The body size from which memory is reserved: the number of requests is limited, and this is their minimum size.
 const SMALL: usize = 16 << 10;
 
 /// Reads a body completely, if there is memory for it. A body without Content-Length reserves the maximum, unless it
@@ -58,7 +58,7 @@ pub(crate) async fn read(
         if so_far > SMALL && permit.is_none() {
             permit = Some(room.take(user, size * TREE).ok_or_else(too_many_requests)?);
         }
-        // Most come in one piece, which need not be copied.
+        // Most bodies arrive in a single chunk, which is not copied.
         if first.is_empty() {
             first = data;
         } else {
@@ -74,25 +74,24 @@ pub(crate) async fn read(
     Ok((all.freeze(), permit))
 }
 
-/// Waits for room for the trees that are made of a large body. A text of nothing but tiny objects becomes a
-/// tree many times its size, and a user that sends many at a time has them worked on one after the other.
+/// Waits for memory for the object trees of a large body. A text of many tiny objects becomes a tree many times its
+/// size, and concurrent bodies of one user are processed in sequence.
 pub(crate) async fn tree_room(body: &[u8], trees: &InFlight, user: &str) -> Outcome<Permit> {
     let taken = trees.take_in_turn(user, tree_bytes(body), limits::TREE_ROOM);
     taken.await.ok_or_else(too_many_requests)
 }
 
-/// About the memory of the trees that are made of a text while it is worked on, be it JSON, YAML or
-/// protobuf.
+/// The approximate memory of the trees of a JSON, YAML or protobuf body during processing.
 fn tree_bytes(text: &[u8]) -> usize {
-    /// A map of up to eleven members is one node of a B-tree.
+    /// A map of up to eleven fields is one B-tree node.
     const MAP: usize = 640;
-    /// A value in its document and in its list, and the text of its key.
+    /// A value in its document and in its list, and its key.
     const VALUE: usize = 100;
-    /// The object as it was sent, and as it is after defaulting or beside the one before.
+    /// The original object, and the defaulted or old one.
     const TREES: usize = 2;
     let (mut maps, mut values) = (0_usize, 1_usize);
     if text.starts_with(&protobuf::MAGIC) {
-        // A message has a tag and a length, and most hold something.
+        // A message has a tag and a length, and usually contents.
         maps = text.len() / 16;
         values = text.len() / 4;
     } else {
@@ -107,7 +106,7 @@ fn tree_bytes(text: &[u8]) -> usize {
                 _ if in_string => {}
                 b'{' => maps += 1,
                 b',' | b'[' => values += 1,
-                // A line of YAML is an item that is a map at most.
+                // A line of YAML is at most one item that is a map.
                 b'\n' => {
                     maps += 1;
                     values += 1;
@@ -123,11 +122,11 @@ fn tree_bytes(text: &[u8]) -> usize {
 /// Drains the rest of an unwanted body for a short time, without keeping it.
 pub(crate) async fn drain(body: &mut Incoming) {
     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-    // Whether it ended makes no difference: the answer is known.
+    // The result is irrelevant: the response is already known.
     let _ = tokio::time::timeout(limits::DRAIN, rest).await;
 }
 
-/// A kind that is expected.
+/// The expected kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected<'k> {
     pub(crate) group: &'k str,
@@ -196,8 +195,7 @@ pub(crate) fn decode(
     })
 }
 
-/// Decodes an element of a document, which is an object of an expected kind, with the defaults of its
-/// version.
+/// Decodes an element of a document as an object of an expected kind, with the defaults of its version.
 pub(crate) fn decode_element(
     root: document::Value<'_>,
     expected: Expected<'_>,
@@ -212,7 +210,7 @@ pub(crate) fn decode_element(
     })
 }
 
-/// Decodes an object that says of itself that it is of the type `found`.
+/// Decodes an object whose own type is `found`.
 fn decode_typed(
     mut found: TypeMeta,
     expected: Expected<'_>,
@@ -222,12 +220,12 @@ fn decode_typed(
     if found.kind.is_empty() {
         found.kind = expected.kind.to_owned();
     }
-    // Custom resources are decoded without defaults for their type, and a wrong kind is for validation.
+    // Custom resources are decoded without a default type; validation rejects a wrong kind.
     let is_custom = matches!(expected.shape, Shape::Custom(_));
     if found.version.is_empty() && !is_custom {
         (found.group, found.version) = (expected.group.to_owned(), expected.version.to_owned());
     }
-    // Evictions are the same in the version before, which has no other kinds any more.
+    // Evictions are the same in the previous version, which has no other kinds any more.
     if (found.group.as_str(), found.version.as_str()) == ("policy", "v1beta1")
         && expected.kind == "Eviction"
     {
@@ -270,7 +268,7 @@ fn decode_typed(
     }
 }
 
-/// A body that cannot be parsed, in the words of Go's parsers.
+/// A body that cannot be parsed, with the message of Go's parsers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ParseError {
     #[error("{0}")]
@@ -297,7 +295,7 @@ pub(crate) enum Parsed<'b> {
 }
 
 impl<'b> Parsed<'b> {
-    /// Takes a body apart; the error is in upstream's words.
+    /// Parses a body; errors have upstream's messages.
     pub(crate) fn read(body: &'b [u8], sent: Sent) -> Result<Self, ParseError> {
         if sent == Sent::Protobuf {
             let envelope = Envelope::open(body).map_err(ParseError::Protobuf);
@@ -312,7 +310,7 @@ impl<'b> Parsed<'b> {
             })
     }
 
-    /// The type the body says it is of.
+    /// The apiVersion and kind in the body.
     pub(crate) fn type_meta(&self) -> Result<TypeMeta, ParseError> {
         match self {
             Self::Document(document) => TypeMeta::read(document.root()).map_err(ParseError::Type),
@@ -430,7 +428,7 @@ fn unregistered(found: &TypeMeta, scheme: &str) -> String {
     )
 }
 
-/// Kinds of every version. UPSTREAM: apimachinery pkg/apis/meta/v1/register.go
+/// Kinds that exist in every version. UPSTREAM: apimachinery pkg/apis/meta/v1/register.go
 const UNVERSIONED: [&str; 5] = [
     "Status",
     "APIVersions",
@@ -459,7 +457,7 @@ fn is_registered(found: &TypeMeta) -> bool {
     is_known && GROUP_KINDS.contains(&found.kind.as_str())
 }
 
-/// The words about a body of a deletion that is something else than its options.
+/// The error for a delete body that is not `DeleteOptions`.
 pub(crate) fn not_delete_options(found: &TypeMeta) -> String {
     if UNVERSIONED.contains(&found.kind.as_str()) {
         return format!(
@@ -467,7 +465,7 @@ pub(crate) fn not_delete_options(found: &TypeMeta) -> String {
             found.version, found.kind
         );
     }
-    // Without a version it is read in that of the options.
+    // Without a version it is decoded as the version of the options.
     if found.version.is_empty() {
         let found = TypeMeta {
             group: String::from("meta.k8s.io"),
@@ -479,8 +477,7 @@ pub(crate) fn not_delete_options(found: &TypeMeta) -> String {
     unregistered(found, "pkg/apis/meta/internalversion/scheme/register.go:26")
 }
 
-/// Decodes an object that is a tree already, with the defaults of its version. Unknown fields are
-/// dropped.
+/// Decodes an object from a tree, with the defaults of its version. Unknown fields are dropped.
 pub(crate) fn decode_value(value: Value, resource: &Resource) -> Outcome<Value> {
     let (mut object, _) = resource.shape.decode_value(value).map_err(|error| {
         bad_request(format!(
@@ -494,7 +491,7 @@ pub(crate) fn decode_value(value: Value, resource: &Resource) -> Outcome<Value> 
     Ok(object)
 }
 
-/// Parses a body; the error is in the words of Go's parser.
+/// Parses a body; errors have the messages of Go's parser.
 pub(crate) fn parse(body: &[u8], sent: Sent) -> Result<Document, ParseError> {
     let document = match sent {
         Sent::Json => json::parse(body).map_err(|error| ParseError::Syntax(error.message))?,
@@ -521,7 +518,7 @@ fn is_deeper_than(root: document::Value<'_>, limit: usize) -> bool {
     false
 }
 
-/// The beginning of a body, as far as it can be shown.
+/// The start of a body, for messages.
 fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let (shown, dots) = match body.get(..SHOWN) {

@@ -1,4 +1,4 @@
-//! The options of a write, from the query or from the body of a deletion.
+//! The options of a write, from the query or from the body of a delete.
 //!
 //! UPSTREAM: apimachinery pkg/apis/meta/v1/validation/validation.go
 
@@ -6,15 +6,16 @@ use std::sync::OnceLock;
 
 use lockgate_admission::object::Object;
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
+use lockgate_go::number::int;
 use serde_json::{Map, Value};
 
 use crate::error::{Outcome, bad_request, invalid};
 use crate::http::negotiate::PatchType;
-use crate::http::query::{Query, int};
+use crate::http::query::Query;
 
 /// The group of options.
 const GROUP: &str = "meta.k8s.io";
-/// The longest name of a field manager.
+/// The maximum length of a field manager.
 const MANAGER_MAX: usize = 128;
 
 /// The treatment of unknown and duplicate fields.
@@ -29,14 +30,14 @@ pub(crate) enum FieldValidation {
 /// The options of a write, for any verb.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct WriteOptions {
-    /// As told: empty, or `All`.
+    /// As sent: empty, or `All`.
     pub(crate) dry_run: Vec<String>,
     pub(crate) field_manager: String,
-    /// As told.
+    /// As sent.
     field_validation: String,
     /// For server-side apply.
     pub(crate) force: Option<bool>,
-    /// The field manager of a client that names none: its program, by its user agent.
+    /// The default field manager: the client's program, from its user agent.
     default_manager: String,
 }
 
@@ -51,12 +52,12 @@ impl WriteOptions {
         }
     }
 
-    /// The options of a write of the server itself.
+    /// The options of a write by the server itself.
     pub(crate) fn of_program(program: &str) -> Self {
         Self::default().by(program)
     }
 
-    /// The options of a server-side apply that takes over what others own.
+    /// The options of a server-side apply with force.
     pub(crate) fn of_forced_apply(field_manager: &str) -> Self {
         Self {
             field_manager: field_manager.to_owned(),
@@ -65,7 +66,7 @@ impl WriteOptions {
         }
     }
 
-    /// Sets the user agent, whose program manages fields unless the client names a field manager.
+    /// Sets the user agent, whose program is the default field manager.
     pub(crate) fn by(mut self, agent: &str) -> Self {
         let program = agent.split('/').next().unwrap_or_default();
         self.default_manager = program
@@ -76,7 +77,7 @@ impl WriteOptions {
         self
     }
 
-    /// The manager of the fields that are written.
+    /// The field manager of the write.
     pub(crate) fn manager(&self) -> &str {
         if self.field_manager.is_empty() {
             &self.default_manager
@@ -226,14 +227,14 @@ fn dry_run_errors(values: &[String]) -> FieldErrors {
     )]
 }
 
-/// Preconditions of a deletion.
+/// The preconditions of a delete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Preconditions {
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
 }
 
-/// The options of a deletion.
+/// The options of a delete.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct DeleteOptions {
     pub(crate) grace_period_seconds: Option<i64>,
@@ -244,7 +245,7 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Reads the query of a deletion without a body.
+    /// Parses the query of a delete without a body.
     pub(crate) fn from_query(query: &Query) -> Outcome<Self> {
         let grace_period_seconds = match query.first("gracePeriodSeconds") {
             None => None,
@@ -260,7 +261,7 @@ impl DeleteOptions {
         .check()
     }
 
-    /// Reads a body that was decoded.
+    /// Converts a decoded body.
     pub(crate) fn from_value(value: &Value) -> Outcome<Self> {
         let text =
             |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -316,7 +317,7 @@ impl DeleteOptions {
         !self.dry_run.is_empty()
     }
 
-    /// The options as webhooks see them.
+    /// The options in the form for webhooks.
     pub(crate) fn to_value(&self) -> Value {
         let mut members = typed("DeleteOptions");
         let mut set = |key: &str, value: Option<Value>| {

@@ -1,4 +1,4 @@
-//! Patches: decoded from the body of a request, or made by the server itself.
+//! Patches: decoded from a request body, or created by the server itself.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::error::{Outcome, bad_request, too_large};
 use crate::http::limits;
 use crate::http::negotiate::{PatchType, Sent};
 
-/// A decoded patch, and what a strict reader minds about its text.
+/// A decoded patch, and the strict decoding findings in it.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) patch: Patch,
@@ -114,7 +114,7 @@ impl Patch {
     }
 }
 
-/// Checks that operations have the form of upstream's Go type.
+/// Checks that operations match upstream's Go type.
 fn check_operations(root: Value<'_>) -> Result<(), String> {
     let cannot = |value: Value<'_>, into: &str| {
         let found = type_name(&tree::from_document(value));
@@ -161,8 +161,8 @@ fn operation_findings(root: Value<'_>) -> Vec<String> {
 /// The maximum number of reported findings.
 const MAX_FINDINGS: usize = 100;
 
-/// The keys that stand twice in a map of YAML, in the words of Go's parser: those within a value come
-/// before the key itself, with the line on which the value begins.
+/// The duplicate keys of a YAML map, with the messages of Go's parser: those within a value precede the key itself,
+/// with the line at which the value starts.
 fn repeated_keys(root: Value<'_>, text: &str) -> Vec<String> {
     enum Step<'d> {
         Enter(Value<'d>),

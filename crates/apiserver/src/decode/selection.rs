@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::selector::Selector;
+use lockgate_go::number::int;
 use lockgate_store::{Bloom, Entry};
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,10 +15,10 @@ use crate::encoding::scan::{Unclear, plain_text};
 use crate::encoding::{self, labels};
 use crate::error::{Outcome, bad_request, corrupt, invalid};
 use crate::http::field_selector::{self, Term};
-use crate::http::query::{Query, int};
+use crate::http::query::Query;
 use crate::registry::Resource;
 
-/// The metadata that selectors read.
+/// The metadata fields that selectors use.
 #[derive(Deserialize)]
 struct Metadata<'e> {
     #[serde(borrow, default)]
@@ -28,7 +29,7 @@ struct Metadata<'e> {
     namespace: Cow<'e, str>,
 }
 
-/// A text that is borrowed where it was stored without escapes.
+/// A string, borrowed if it is stored without escapes.
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Text<'e>(#[serde(borrow)] Cow<'e, str>);
 
@@ -46,7 +47,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Reads the selectors of a query, and judges the other options of lists with them.
+    /// Parses the selectors of a query, and validates the other list options.
     ///
     /// UPSTREAM: apiserver pkg/endpoints/handlers/get.go (ListResource) for the order
     pub(crate) fn read(query: &Query, resource: &Resource) -> Outcome<Self> {
@@ -73,19 +74,18 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Returns true if the metadata alone decides.
+    /// Returns true if only the metadata is selected by.
     pub(crate) fn is_about_metadata(&self) -> bool {
         let mut fields = self.fields.iter().map(|term| term.field.as_str());
         fields.all(|field| matches!(field, "metadata.name" | "metadata.namespace"))
     }
 
-    /// The Bloom filter that stored objects contain that match.
+    /// The Bloom filter that is contained in that of every matching object.
     pub(crate) fn bloom(&self) -> Bloom {
         labels::selected(&self.labels)
     }
 
-    /// Returns true if a stored object matches selectors that are about its metadata. Nothing but the
-    /// metadata is read, and of that no more than is needed.
+    /// Returns true if a stored object matches metadata selectors. Only the required metadata fields are parsed.
     pub(crate) fn includes_stored(&self, entry: &Entry) -> Outcome<bool> {
         if self.fields.is_empty()
             && let Ok(is_included) = self.scan_labels(&entry.value)
@@ -105,7 +105,7 @@ impl Selection {
             }))
     }
 
-    /// Returns true if the labels of a stored object match, which are found without parsing it.
+    /// Returns true if the labels of a stored object match; they are scanned without parsing.
     fn scan_labels(&self, value: &[u8]) -> Result<bool, Unclear> {
         let labels = labels::scan(value)?;
         let is_unclear = Cell::new(false);
@@ -137,7 +137,7 @@ impl Selection {
     }
 }
 
-/// Checks what cannot be asked together.
+/// Rejects incompatible options.
 fn check_options(query: &Query) -> Outcome<()> {
     let mut errors = FieldErrors::new();
     let matches = query.text("resourceVersionMatch");

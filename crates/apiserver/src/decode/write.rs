@@ -50,12 +50,12 @@ pub(crate) struct Body {
 #[derive(Debug)]
 pub(crate) struct PatchBody {
     pub(crate) patch: Patch,
-    /// The strict decoding findings about the text of the patch.
+    /// The strict decoding findings in the patch.
     pub(crate) findings: Vec<String>,
     pub(crate) options: WriteOptions,
 }
 
-/// An object of the kind that a subresource has.
+/// An object of a subresource's kind.
 #[derive(Debug)]
 pub(crate) struct PartBody {
     pub(crate) kind: GroupVersionKind,
@@ -63,7 +63,7 @@ pub(crate) struct PartBody {
     pub(crate) options: WriteOptions,
 }
 
-/// A change of a scale.
+/// A write to a scale.
 #[derive(Debug)]
 pub(crate) struct ScaleBody {
     pub(crate) kind: GroupVersionKind,
@@ -72,18 +72,18 @@ pub(crate) struct ScaleBody {
     pub(crate) options: WriteOptions,
 }
 
-/// The new scale, or a patch of the old one.
+/// The new scale, or a patch.
 #[derive(Debug)]
 pub(crate) enum ScaleChange {
     Replace(Value),
     Patch {
         patch: Patch,
-        /// The strict decoding findings about the text of the patch.
+        /// The strict decoding findings in the patch.
         findings: Vec<String>,
     },
 }
 
-/// The transport side of a write.
+/// The encoded form of a write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Encoded<'r> {
     pub(crate) headers: &'r HeaderMap,
@@ -91,7 +91,7 @@ pub(crate) struct Encoded<'r> {
     pub(crate) body: &'r [u8],
 }
 
-/// Returns true if objects of a resource are answered and not stored.
+/// Returns true for review resources, whose objects are answered and not stored.
 fn is_review(resource: &Resource) -> bool {
     matches!(
         resource.group(),
@@ -124,7 +124,7 @@ impl Encoded<'_> {
             Verb::Patch => self.patch(resource).map(Write::Patch),
             Verb::Delete => self.delete_options().map(Write::Delete),
             Verb::DeleteCollection => {
-                // UPSTREAM: apiserver pkg/endpoints/handlers/delete.go: what is listed is judged first.
+                // UPSTREAM: apiserver pkg/endpoints/handlers/delete.go: list options are validated first.
                 Selection::read(self.query, resource)?;
                 self.delete_options().map(Write::DeleteCollection)
             }
@@ -261,7 +261,7 @@ impl Encoded<'_> {
         })
     }
 
-    /// The options of a deletion, from the body if there is one.
+    /// The options of a delete, from the body if there is one.
     fn delete_options(self) -> Outcome<DeleteOptions> {
         if self.body.is_empty() {
             return DeleteOptions::from_query(self.query);

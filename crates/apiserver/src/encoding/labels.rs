@@ -1,5 +1,5 @@
-//! The labels of stored objects, found without parsing the objects, and Bloom filters of them: lists by label skip
-//! objects by their filters.
+//! Scans the labels of stored objects without parsing the objects, and computes their Bloom filters: lists by label
+//! skip objects by their filters.
 
 use lockgate_api::meta::selector::{Operator, Requirement, Selector};
 use lockgate_store::Bloom;
@@ -7,7 +7,7 @@ use lockgate_store::Bloom;
 use super::metadata_members;
 use super::scan::{Members, Unclear, plain_text};
 
-/// The labels of a stored object. Those with escapes are left to whoever parses.
+/// The labels of a stored object. Those with escapes must be parsed.
 pub(crate) fn scan(value: &[u8]) -> Result<Members<'_>, Unclear> {
     let labels = metadata_members(value)?.find(b"labels")?.unwrap_or(b"{}");
     match memchr::memchr(b'\\', labels) {
@@ -16,8 +16,8 @@ pub(crate) fn scan(value: &[u8]) -> Result<Members<'_>, Unclear> {
     }
 }
 
-/// The Bloom filter of the labels of a stored object, with an item for each key and one for each label. What is no
-/// object, or one that has to be parsed, matches any selector.
+/// The Bloom filter of a stored object's labels, with an item for each key and one for each label. Anything that must
+/// be parsed, or is not an object, matches every selector.
 pub(crate) fn bloom(value: &[u8]) -> Bloom {
     let labels = || {
         let (mut labels, mut bloom) = (scan(value)?, Bloom::EMPTY);
@@ -30,7 +30,7 @@ pub(crate) fn bloom(value: &[u8]) -> Bloom {
     labels().unwrap_or(Bloom::FULL)
 }
 
-/// The Bloom filter of what the labels of every object have that a selector selects.
+/// The Bloom filter contained in that of every object that matches a selector.
 pub(crate) fn selected(selector: &Selector) -> Bloom {
     let mut bloom = Bloom::EMPTY;
     for requirement in selector.requirements() {
@@ -54,7 +54,7 @@ fn insert_requirement(bloom: &mut Bloom, requirement: &Requirement) {
             | Operator::LessThan,
             _,
         ) => insert_key(bloom, key),
-        // Objects without the label are selected too.
+        // Objects without the label match too.
         (Operator::NotEquals | Operator::NotIn | Operator::DoesNotExist, _) => {}
     }
 }

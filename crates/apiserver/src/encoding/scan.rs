@@ -1,27 +1,27 @@
-//! The fields of stored objects, found without parsing.
+//! Finds fields of stored objects without parsing.
 //!
 //! Stored texts are compact, without whitespace between tokens. Other or broken texts end the scan with [`Unclear`],
 //! and the caller parses them instead.
 
 use memchr::{memchr_iter, memchr2, memchr3};
 
-/// A text that a scan cannot read.
+/// A text that a scan cannot handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unclear;
 
-/// A member: its name without quotes, and its value, both as they are written.
+/// A field: its name without quotes, and its value, both unparsed.
 pub(crate) type Member<'b> = (&'b [u8], &'b [u8]);
 
-/// The members of an object, in their order.
+/// The fields of an object, in order.
 #[derive(Debug, Clone)]
 pub(crate) struct Members<'b> {
-    /// The text from the next member on, its comma included.
+    /// The text from the next field on, its comma included.
     rest: &'b [u8],
     is_first: bool,
 }
 
 impl<'b> Members<'b> {
-    /// The members of the object that a text begins with.
+    /// The fields of the object at the start of a text.
     pub(crate) fn of(text: &'b [u8]) -> Result<Self, Unclear> {
         let rest = text.strip_prefix(b"{").ok_or(Unclear)?;
         Ok(Self {
@@ -30,7 +30,7 @@ impl<'b> Members<'b> {
         })
     }
 
-    /// The members that follow the one a text was cut off after.
+    /// The fields that follow a position in an object.
     pub(crate) fn following(rest: &'b [u8]) -> Self {
         Self {
             rest,
@@ -38,7 +38,7 @@ impl<'b> Members<'b> {
         }
     }
 
-    /// The next member; none at the end of the object.
+    /// The next field; `None` at the end of the object.
     pub(crate) fn next(&mut self) -> Result<Option<Member<'b>>, Unclear> {
         let text = match self.rest {
             [b'}', ..] => return Ok(None),
@@ -56,7 +56,7 @@ impl<'b> Members<'b> {
         Ok(Some((name, found)))
     }
 
-    /// The value of the next member of that name, if there is one.
+    /// The value of the next field with that name, if any.
     pub(crate) fn find(&mut self, name: &[u8]) -> Result<Option<&'b [u8]>, Unclear> {
         while let Some((found, value)) = self.next()? {
             if found == name {
@@ -87,7 +87,7 @@ pub(crate) fn plain_text(value: &[u8]) -> Result<&str, Unclear> {
     }
 }
 
-/// The length of the string that a text begins with, its quotes included.
+/// The length of the string at the start of a text, including quotes.
 fn string(text: &[u8]) -> Result<usize, Unclear> {
     if text.first() != Some(&b'"') {
         return Err(Unclear);
@@ -96,7 +96,7 @@ fn string(text: &[u8]) -> Result<usize, Unclear> {
     let mut at = 1;
     loop {
         let rest = text.get(at..).ok_or(Unclear)?;
-        // Most strings are names, shorter than it takes to look for many bytes at once.
+        // Most strings are names, shorter than the setup of a vectorised search.
         let (near, far) = rest.split_at(rest.len().min(SHORT));
         let found = match near.iter().position(is_special) {
             Some(found) => found,
@@ -112,7 +112,7 @@ fn string(text: &[u8]) -> Result<usize, Unclear> {
 /// The length up to which strings are searched byte by byte.
 const SHORT: usize = 24;
 
-/// The length of the value that a text begins with.
+/// The length of the value at the start of a text.
 fn value(text: &[u8]) -> Result<usize, Unclear> {
     match text.first() {
         Some(b'"') => string(text),
@@ -126,8 +126,8 @@ fn value(text: &[u8]) -> Result<usize, Unclear> {
     }
 }
 
-/// The length of the object or list that a text begins with. Only brackets of its own kind are looked at, since those
-/// of the other are in pairs between them: most of what managed fields have in them is skipped.
+/// The length of the object or list at the start of a text. Only brackets of its own kind are counted, since the others
+/// are balanced between them: most of the managed fields is skipped.
 fn nested(text: &[u8]) -> Result<usize, Unclear> {
     let (opening, closing) = match text.first() {
         Some(b'{') => (b'{', b'}'),
@@ -141,7 +141,7 @@ fn nested(text: &[u8]) -> Result<usize, Unclear> {
         let byte = rest[found];
         at += found + 1;
         if byte == b'\\' {
-            // What is escaped is no quote.
+            // An escaped character is not a closing quote.
             at += 1;
         } else if quotes % 2 == 0 {
             depth = if byte == opening {

@@ -4,13 +4,13 @@
 
 use std::collections::VecDeque;
 
-/// The longest time.
+/// The maximum time.
 const LONGEST: i64 = 32;
 
-/// The requests of a level that were rejected lately.
+/// The recent rejections of a level.
 #[derive(Debug)]
 pub(super) struct Dropped {
-    /// Seconds before the newest, with their rejections.
+    /// Previous seconds with their number of rejections.
     past: VecDeque<(i64, i64)>,
     now: (i64, i64),
     retry_after: i64,
@@ -29,7 +29,7 @@ impl Default for Dropped {
 }
 
 impl Dropped {
-    /// Counts a rejection in a second. Returns in how many seconds to come back.
+    /// Counts a rejection. Returns the number of seconds after which to retry.
     pub(super) fn record(&mut self, second: i64) -> u32 {
         if self.now.0 == second {
             self.now.1 += 1;
@@ -73,7 +73,7 @@ mod tests {
                 told.push(dropped.record(second));
             }
         }
-        // One at first, two after a second of nine, four two seconds later.
+        // One at first, two after a second with nine rejections, four two seconds later.
         assert_eq!((told[0], told[9], told[18], told[27]), (1, 2, 2, 4));
         assert_eq!(dropped.record(200), 3);
         assert_eq!(dropped.record(300), 2);

@@ -1,4 +1,4 @@
-//! A FlowSchema, and which requests it matches.
+//! FlowSchemas and their matching.
 //!
 //! UPSTREAM: apiserver pkg/util/flowcontrol/rule.go
 
@@ -9,7 +9,7 @@ use crate::http::request_info::Target;
 
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// The thing that a request is about.
+/// The target of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked<'r> {
     Resource(&'r Target),
@@ -17,7 +17,7 @@ pub(crate) enum Asked<'r> {
 }
 
 impl Asked<'_> {
-    /// The namespace of the request; empty outside of any.
+    /// The namespace of the request; empty if not namespaced.
     pub(super) fn namespace(&self) -> &str {
         match self {
             Self::Resource(target) => &target.namespace,
@@ -56,7 +56,7 @@ enum Subject {
     Everybody,
     User(String),
     Group(String),
-    /// Without a name, all of the namespace.
+    /// Without a name, all ServiceAccounts of the namespace.
     ServiceAccount(String, Option<String>),
 }
 
@@ -78,14 +78,14 @@ struct PathRule {
 #[derive(Debug)]
 enum PathPattern {
     All,
-    /// The path itself, and all below it.
+    /// The path itself, and all paths below it.
     Below {
         path: String,
         prefix: String,
     },
 }
 
-/// Some names, or all of them. The wildcard stands alone.
+/// A list of names, or the wildcard.
 #[derive(Debug)]
 enum Names {
     All,
@@ -108,7 +108,7 @@ impl Names {
         }
     }
 
-    /// Returns true if they have a resource, or the subresource of one.
+    /// Returns true if they contain a resource, or the subresource of one.
     fn have_resource(&self, resource: &str, subresource: &str) -> bool {
         let is = |known: &String| match subresource {
             "" => known == resource,
@@ -143,7 +143,7 @@ impl Schema {
         }
     }
 
-    /// The place among the schemas: low precedence first, then by name.
+    /// The matching order: by precedence, then by name.
     pub(super) fn order(&self) -> (i64, &str) {
         (self.precedence, &self.name)
     }

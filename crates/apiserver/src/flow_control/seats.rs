@@ -1,4 +1,4 @@
-//! The seats of priority levels: who is served, who waits, and who is sent away.
+//! The seats of priority levels: executing, queued and rejected requests.
 //!
 //! A level has its own seats, and borrows unused seats that others lend. Without a free seat a request is queued; the
 //! flows of a level are spread over its queues, which are served in turn. One user gets at most three quarters of the
@@ -17,13 +17,13 @@ use tokio::sync::oneshot;
 /// The limits of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Its own seats.
+    /// The number of its own seats.
     pub(super) nominal: usize,
     /// The number of lendable seats.
     pub(super) lendable: usize,
     /// The maximum number of borrowed seats.
     pub(super) borrowing: usize,
-    /// None sends away at once.
+    /// The queues; without them requests over the limit are rejected immediately.
     pub(super) queues: Option<Queues>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Queues {
     pub(super) length: usize,
 }
 
-/// Why a request is not served.
+/// The reason that a request is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     ConcurrencyLimit,
@@ -65,21 +65,21 @@ pub(super) struct Seats(Mutex<State>);
 struct State {
     levels: BTreeMap<u64, Level>,
     last_id: u64,
-    /// Requests in queues.
+    /// The number of queued requests.
     waiting: usize,
 }
 
 #[derive(Debug, Default)]
 struct Level {
-    /// None for a level that is exempt: it has no seats, lends none and needs none.
+    /// `None` for an exempt level: it has no seats, lends none and needs none.
     limits: Option<Limits>,
     executing: usize,
-    /// By the hash of the user.
+    /// The number of seats by user hash.
     holders: HashMap<u64, usize>,
     /// The nonempty queues.
     queues: BTreeMap<usize, VecDeque<Waiter>>,
     waiting: usize,
-    /// The queue that was served last.
+    /// The queue that was last served.
     turn: usize,
     is_removed: bool,
 }
@@ -99,7 +99,7 @@ pub(super) enum Entry {
     Refused(Refusal),
 }
 
-/// A seat, until it is dropped.
+/// A seat, released on drop.
 #[derive(Debug)]
 pub(crate) struct Seat {
     seats: Arc<Seats>,
@@ -107,7 +107,7 @@ pub(crate) struct Seat {
     holder: u64,
 }
 
-/// A place in a queue, until it is dropped.
+/// A place in a queue, released on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     seats: Arc<Seats>,
@@ -117,7 +117,7 @@ pub(super) struct Place {
     seat: oneshot::Receiver<Seat>,
 }
 
-/// Seats for those who waited, to be given to them without the lock.
+/// Seats for queued requests, to be sent without holding the lock.
 type Given = Vec<(oneshot::Sender<Seat>, Seat)>;
 
 impl Seats {
@@ -125,7 +125,7 @@ impl Seats {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for a level.
+    /// Allocates the ID of a level.
     pub(super) fn new_level(&self) -> u64 {
         let mut state = self.state();
         state.last_id += 1;
@@ -162,7 +162,7 @@ impl Seats {
         level.map_or((0, 0), |level| (level.executing, level.waiting))
     }
 
-    /// A seat for a request of a user, or a place in one of the queues of its flow.
+    /// Returns a seat for a request of a user, or a place in one of the queues of its flow.
     pub(super) fn enter(
         self: &Arc<Self>,
         level: u64,
@@ -202,7 +202,7 @@ impl Seats {
         });
         own.waiting += 1;
         state.waiting += 1;
-        // Others may wait for a user who has too many seats already.
+        // Requests ahead of it may be blocked because their user has too many seats.
         let given = state.serve(self);
         drop(state);
         give(given);
@@ -218,13 +218,13 @@ impl Seats {
 
 fn give(given: Given) {
     for (waiter, seat) in given {
-        // Who is gone drops the seat, which serves the next.
+        // A cancelled request drops the seat, which serves the next one.
         drop(waiter.send(seat));
     }
 }
 
 impl State {
-    /// The seats that a level could use now.
+    /// The number of seats that a level could use now.
     fn limit(&self, id: u64) -> usize {
         let Some(limits) = self.levels.get(&id).and_then(|level| level.limits) else {
             return usize::MAX;
@@ -241,7 +241,7 @@ impl State {
         limits.nominal.saturating_add(borrowing)
     }
 
-    /// Seats those who wait, as far as there are seats.
+    /// Gives free seats to queued requests.
     fn serve(&mut self, seats: &Arc<Seats>) -> Given {
         let mut given = Given::new();
         if self.waiting == 0 {
@@ -279,7 +279,7 @@ impl State {
 }
 
 impl Level {
-    /// Returns true if there is a seat for a user.
+    /// Returns true if there is a free seat for a user.
     fn fits(&self, limit: usize, holder: u64) -> bool {
         let own = self.holders.get(&holder).copied().unwrap_or_default();
         self.executing < limit && own < limit - limit / 4
@@ -290,7 +290,7 @@ impl Level {
         *self.holders.entry(holder).or_default() += 1;
     }
 
-    /// The shortest of the queues that are dealt to a flow.
+    /// The shortest of the queues in the hand of a flow.
     ///
     /// UPSTREAM: apiserver pkg/util/shufflesharding/dealer.go
     fn shortest(&self, queues: Queues, mut hash: u64) -> usize {
@@ -299,7 +299,7 @@ impl Level {
             let left = (queues.count - hand.len()) as u64;
             let mut card = usize::try_from(hash % left).unwrap_or_default();
             hash /= left;
-            // Cards that are dealt already are passed over.
+            // Cards that are already dealt are skipped.
             let mut dealt = hand.clone();
             dealt.sort_unstable();
             for one in dealt {
@@ -313,7 +313,7 @@ impl Level {
         hand.into_iter().min_by_key(length).unwrap_or_default()
     }
 
-    /// Takes the next one who may have a seat out of its queue: queues take turns.
+    /// Removes the next request that may have a seat from its queue, round-robin.
     fn next(&mut self, limit: usize) -> Option<Waiter> {
         if self.waiting == 0 || self.executing >= limit {
             return None;
@@ -450,7 +450,7 @@ mod tests {
         let seats = Arc::<Seats>::default();
         let level = level(&seats, limits(1, Some(QUEUES)));
         let first = seated(seats.enter(level, 1, Some((QUEUES, 0))));
-        // Two of one flow, one of another.
+        // Two requests of one flow, one of another.
         let a = place(seats.enter(level, 1, Some((QUEUES, 0))));
         let b = place(seats.enter(level, 1, Some((QUEUES, 0))));
         let c = place(seats.enter(level, 2, Some((QUEUES, 1))));
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(seats.now(level), (1, 3));
         drop(first);
         let long = Duration::from_secs(60);
-        // The turn is with the second queue: the first was served last.
+        // The second queue is next: the first was last served.
         let seat = c.wait(long).await.unwrap();
         drop(seat);
         drop(a.wait(long).await.unwrap());
@@ -510,12 +510,12 @@ mod tests {
             refused(seats.enter(borrower, 9, None)),
             Refusal::ConcurrencyLimit
         );
-        // The lender has its own whatever was lent.
+        // The lender gets its own seats whatever it has lent.
         let own: Vec<Seat> = (0..4)
             .map(|user| seated(seats.enter(lender, user, None)))
             .collect();
         drop(borrowed);
-        // Nothing is left to borrow while the lender uses all of it.
+        // Nothing can be borrowed while the lender uses all of its seats.
         let again = seated(seats.enter(borrower, 9, None));
         assert_eq!(
             refused(seats.enter(borrower, 8, None)),

@@ -1,4 +1,4 @@
-//! Classification, and what a changed object changes.
+//! Classification, and the effects of changed objects.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::http::request_info::{Target, Verb};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A server with everything that is suggested, whose uids are the names.
+/// A server with all suggested objects, whose UIDs are their names.
 fn suggested_control(total: usize) -> FlowControl {
     let control = FlowControl::new(total, MINUTE);
     suggest(&control);
@@ -141,7 +141,7 @@ fn requests_belong_to_the_first_schema_that_matches() {
             "service-accounts",
             "workload-low",
         ),
-        // In no group that any schema names.
+        // In none of the groups in the schemas.
         (
             &user("ghost", &[]),
             Asked::Resource(&pods),
@@ -239,7 +239,7 @@ fn levels_share_the_seats_of_the_server() {
         .iter()
         .filter_map(|flows| Some((flows.level.name.as_str(), flows.limits?)))
         .collect();
-    // Of 245 shares, as the real server's nominal_limit_seats are.
+    // Of 245 shares, equal to nominal_limit_seats of the real server.
     let seats = nominal.iter().map(|(name, limits)| (*name, limits.nominal));
     assert_eq!(
         seats.collect::<Vec<_>>(),

@@ -12,17 +12,17 @@ use hyper::body::{Frame, Incoming, SizeHint};
 
 use super::in_flight::Permit;
 
-/// An answer.
+/// A response.
 pub(crate) type Response = http::Response<Body>;
 
 /// The size of body chunks: a chunk is produced only when the reader asks for it.
 const PIECE: usize = 64 << 10;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub(crate) struct Body {
     content: Content,
-    /// The seat and memory of the request, held until the body is sent.
+    /// The seats and memory of the request, held until the body is sent.
     permits: Vec<Permit>,
     /// Observes the sent bytes, and is dropped when the body is sent.
     meter: Option<Box<dyn Meter>>,
@@ -30,19 +30,19 @@ pub(crate) struct Body {
 
 #[derive(Debug)]
 enum Content {
-    /// All of it is known.
+    /// A complete body.
     Whole(Bytes),
-    /// It is made piece by piece.
+    /// Encoded chunk by chunk.
     Pieces(Box<dyn Pieces>),
     /// Events until the stream ends.
     Stream(Stream),
-    /// It comes from another server, over a connection that is used again after its end.
+    /// A proxied body, over a connection that is reused afterwards.
     Forwarded(Incoming, Option<Box<dyn Connection>>),
 }
 
 /// A connection to another server.
 pub(crate) trait Connection: fmt::Debug + Send + Sync {
-    /// Called when the body was read to its end.
+    /// Called when the body has been read completely.
     fn ended(self: Box<Self>);
 }
 
@@ -52,8 +52,7 @@ pub(crate) trait Meter: fmt::Debug + Send + Sync {
     fn sent(&mut self, bytes: usize);
 }
 
-/// Pieces that are made when there is room for them. Whoever polls it owns it: the lock is never taken, and
-/// lets it be shared.
+/// Chunks produced on demand. The polling task owns it: the lock is never contended, and only makes it `Sync`.
 struct Stream(Mutex<BoxStream<'static, Bytes>>);
 
 impl fmt::Debug for Stream {
@@ -69,14 +68,14 @@ impl Stream {
     }
 }
 
-/// A body that is made while it is sent.
+/// A body that is encoded while it is sent.
 pub(crate) trait Pieces: fmt::Debug + Send + Sync {
-    /// The next piece, of about this size. None at the end.
+    /// The next chunk, of about this size. `None` at the end.
     fn next(&mut self, size: usize) -> Option<Bytes>;
 }
 
 impl Body {
-    /// A body that is known.
+    /// Creates a complete body.
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
         Self {
             content: Content::Whole(bytes.into()),
@@ -85,7 +84,7 @@ impl Body {
         }
     }
 
-    /// A body that is made while it is sent.
+    /// Creates a body that is encoded while it is sent.
     pub(crate) fn pieces(pieces: impl Pieces + 'static) -> Self {
         Self {
             content: Content::Pieces(Box::new(pieces)),
@@ -94,7 +93,7 @@ impl Body {
         }
     }
 
-    /// A body that lasts until its stream ends.
+    /// Creates a body that ends with its stream.
     pub(crate) fn stream(stream: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Self {
         Self {
             content: Content::Stream(Stream(Mutex::new(Box::pin(stream)))),
@@ -103,7 +102,7 @@ impl Body {
         }
     }
 
-    /// The body of the answer of another server.
+    /// Creates a proxied body.
     pub(crate) fn forwarded(incoming: Incoming, connection: Option<Box<dyn Connection>>) -> Self {
         Self {
             content: Content::Forwarded(incoming, connection),
@@ -112,7 +111,7 @@ impl Body {
         }
     }
 
-    /// Keeps a place among the requests in flight until all of the body is handed over.
+    /// Holds a seat until the entire body is sent.
     pub(crate) fn hold(&mut self, permit: Permit) {
         let is_small = matches!(&self.content, Content::Whole(bytes) if bytes.len() <= PIECE);
         if !is_small {
@@ -121,7 +120,7 @@ impl Body {
         self.permits.push(permit);
     }
 
-    /// Keeps something until all of a body is handed over that is made while it is sent.
+    /// Holds a value until a streamed body is sent.
     pub(crate) fn keep(&mut self, kept: impl Any + Send) {
         if !matches!(&self.content, Content::Whole(_)) {
             self.permits.push(Permit::holding(kept));
@@ -133,15 +132,14 @@ impl Body {
         self.meter = Some(Box::new(meter));
     }
 
-    /// Keeps the memory of the body until all of it is handed over. One that is small, or is made while
-    /// it is sent, keeps none.
+    /// Holds the memory reservation until the entire body is sent. Small and streamed bodies release it.
     pub(crate) fn hold_room(&mut self, permit: Permit) {
         if self.kept_bytes() > 0 {
             self.permits.push(permit);
         }
     }
 
-    /// The memory of a body that is large and known.
+    /// The memory of a large complete body.
     pub(crate) fn kept_bytes(&self) -> usize {
         match &self.content {
             Content::Whole(bytes) if bytes.len() > PIECE => bytes.len(),

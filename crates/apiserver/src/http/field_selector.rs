@@ -1,4 +1,4 @@
-//! Field selectors as queries write them.
+//! Field selectors in query parameters.
 
 /// A term of a field selector.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(crate) struct Term {
     pub(crate) equal: bool,
 }
 
-/// A text that is not a field selector.
+/// An invalid field selector.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SelectorError {
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
@@ -21,7 +21,7 @@ pub(crate) enum SelectorError {
     Unescaped(char),
 }
 
-/// Reads `a=b,c!=d`; a backslash takes the meaning from what follows it.
+/// Parses `a=b,c!=d`; a backslash escapes the next character.
 ///
 /// UPSTREAM: apimachinery pkg/fields/selector.go
 pub(crate) fn parse(text: &str) -> Result<Vec<Term>, SelectorError> {
@@ -43,7 +43,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Term>, SelectorError> {
             return Err(malformed());
         };
         let value = unescape(value)?;
-        // A term that says nothing selects everything.
+        // An empty term matches everything.
         if !field.is_empty() || !value.is_empty() {
             terms.push(Term {
                 field: field.to_owned(),
@@ -55,7 +55,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Term>, SelectorError> {
     Ok(terms)
 }
 
-/// Splits at commas that are not escaped.
+/// Splits at unescaped commas.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let (mut start, mut escaped) = (0, false);

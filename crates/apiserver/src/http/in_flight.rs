@@ -1,5 +1,5 @@
-//! Requests in flight, in all and by user: their number and their memory are limited. One user has
-//! half of either. Watches and health checks are exempt from the number.
+//! Requests in flight, in total and by user: their number and memory are limited. One user gets half of either. Watches
+//! and health checks are exempt from the number.
 //!
 //! UPSTREAM: apiserver pkg/server/filters/maxinflight.go
 
@@ -25,10 +25,10 @@ pub(crate) const TREES: usize = 32 << 20;
 /// The memory of an object tree relative to its text.
 pub(crate) const TREE: usize = 4;
 
-/// The requests of one kind that are served now, or the memory they take.
+/// The current number of requests of one kind, or their memory.
 #[derive(Debug, Clone)]
 pub(crate) struct InFlight {
-    /// None is no limit.
+    /// `None` means no limit.
     most: Option<usize>,
     now: Arc<Now>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct InFlight {
 #[derive(Debug, Default)]
 struct Now {
     counts: Mutex<Counts>,
-    /// Told when a place is given back.
+    /// Notified on release.
     freed: Notify,
 }
 
@@ -53,7 +53,7 @@ struct Counts {
 }
 
 impl InFlight {
-    /// Sets the concurrency limit; zero is no limit.
+    /// Creates it with a concurrency limit; zero means no limit.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most: (most > 0).then_some(most),
@@ -61,7 +61,7 @@ impl InFlight {
         }
     }
 
-    /// A place for a request of a user; none if there are too many already.
+    /// Reserves a place for a request of a user; `None` if there are too many.
     pub(crate) fn enter(&self, user: &str) -> Option<Permit> {
         self.take(user, 1)
     }
@@ -89,7 +89,7 @@ impl InFlight {
         }))
     }
 
-    /// The same, which waits for a while until others give back what they have.
+    /// The same, but waits for others to release memory, up to a timeout.
     pub(crate) async fn take_in_turn(
         &self,
         user: &str,
@@ -110,7 +110,7 @@ impl InFlight {
     }
 }
 
-/// A place among the requests in flight, until it is dropped.
+/// A place among the requests in flight, released on drop.
 pub(crate) struct Permit(Arc<Held>);
 
 /// A counted request, released on drop.
@@ -130,7 +130,7 @@ struct Place {
 }
 
 impl Permit {
-    /// A permit that holds a place until it is dropped, or released in time.
+    /// A permit that holds a value until it is dropped, or released by timeout.
     pub(crate) fn holding(place: impl Any + Send) -> Self {
         Self(Arc::new(Mutex::new(Some(Box::new(place)))))
     }
@@ -224,7 +224,7 @@ mod tests {
         release(&permit.0);
         let taken = in_flight.enter("bob");
         assert!(taken.is_some());
-        // The one that lost its place does not give back another's.
+        // A permit that lost its place does not release another's.
         drop(permit);
         assert!(in_flight.enter("eve").is_none());
     }

@@ -18,11 +18,11 @@ use crate::http::tls::{Shown, Users};
 pub(crate) struct Peer {
     /// The address.
     pub(crate) address: SocketAddr,
-    /// The client certificate, not verified yet.
+    /// The client certificate, not yet verified.
     pub(crate) certificate: Option<Arc<Shown>>,
 }
 
-/// Shakes hands with the certificate of the server.
+/// Completes the TLS handshake.
 #[derive(Debug)]
 pub(crate) struct Secure {
     pub(crate) config: Arc<ServerConfig>,

@@ -14,9 +14,9 @@ use crate::error::{
 };
 use crate::http::query::Query;
 
-/// The forms of built-in kinds.
+/// The media types of built-in kinds.
 pub(crate) const ACCEPTED: [&str; 3] = [JSON, YAML, PROTOBUF];
-/// The forms of custom resources.
+/// The media types of custom resources.
 pub(crate) const ACCEPTED_CUSTOM: [&str; 2] = [JSON, YAML];
 
 pub(crate) const JSON: &str = "application/json";
@@ -34,7 +34,7 @@ pub(crate) enum Encoding {
 /// The part of an object that a response shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
-    /// All of it.
+    /// The entire object.
     Object,
     /// Its metadata, in this version of `meta.k8s.io`.
     Metadata(&'static str),
@@ -56,28 +56,28 @@ impl Wanted {
         view: View::Object,
     };
 
-    /// Returns true if an answer can be written while it is sent.
+    /// Returns true if a response can be streamed.
     pub(crate) fn is_compact(self) -> bool {
         self.encoding == Self::PLAIN.encoding
     }
 }
 
-/// The forms that an endpoint can give.
+/// The media types and views of an endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     pub(crate) accepted: &'static [&'static str],
-    /// False for write-only resources, which have no table either.
+    /// False for write-only resources, which have no tables either.
     pub(crate) tables: bool,
 }
 
-/// Reads the `Accept` header. The first form that can be given is given.
+/// Parses the `Accept` header. The first supported media type is used.
 pub(crate) fn wanted(headers: &HeaderMap, query: &Query, offer: Offer) -> Outcome<Wanted> {
     let text = text(headers, &ACCEPT);
     let text = if text.is_empty() { "*/*" } else { &*text };
     let pretty = is_pretty(headers, query);
     let mut best: Option<(u32, Wanted)> = None;
     for clause in text.split(',').map(Clause::read) {
-        // Of the same weight the first counts.
+        // Of equal weights the first is used.
         if best.is_none_or(|(weight, _)| clause.weight > weight)
             && let Some(wanted) = clause.satisfy(pretty, offer)
         {
@@ -88,8 +88,7 @@ pub(crate) fn wanted(headers: &HeaderMap, query: &Query, offer: Offer) -> Outcom
     wanted.ok_or_else(|| not_acceptable(offer.accepted))
 }
 
-/// Reads the `Accept` header for a failure, which has no other view. Where none of its forms can be given it is
-/// JSON.
+/// Parses the `Accept` header for an error response, which has no other view. JSON if no media type is supported.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/writers.go (ErrorNegotiated)
 pub(crate) fn of_failure(headers: &HeaderMap, query: &Query) -> Encoding {
@@ -112,8 +111,8 @@ pub(crate) fn of_failure(headers: &HeaderMap, query: &Query) -> Encoding {
     best.map_or(Wanted::PLAIN.encoding, |(_, encoding)| encoding)
 }
 
-/// Checks the `Accept` header as the routes of built-in resources do: one of the media types of the route has to
-/// stand there, or all of them. Ranges such as `application/*` are none.
+/// Checks the `Accept` header as the routes of built-in resources do: it must contain one of the route's media types or
+/// `*/*`. Ranges such as `application/*` do not match.
 ///
 /// UPSTREAM: go-restful route.go (matchesAccept), apiserver pkg/endpoints/installer.go
 pub(crate) fn check_route(headers: &HeaderMap, is_list: bool) -> Outcome<()> {
@@ -139,7 +138,7 @@ pub(crate) fn check_route(headers: &HeaderMap, is_list: bool) -> Outcome<()> {
     }))
 }
 
-/// The form of a page for debugging.
+/// The format of a debugging page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Page {
     Text,
@@ -199,8 +198,8 @@ fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
         .any(|browser| agent.starts_with(browser))
 }
 
-/// The first header of a name, which is the one that counts. What is no text in it is none of the
-/// words that are known, and never as if nothing were there.
+/// The first header of a name, which is the effective one. An invalid string matches no known value, and is not treated
+/// as absent.
 fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Cow<'h, str> {
     let bytes = headers.get(name).map_or(&b""[..], HeaderValue::as_bytes);
     String::from_utf8_lossy(bytes)
@@ -274,7 +273,7 @@ impl<'t> Clause<'t> {
     }
 }
 
-/// The form of a body.
+/// The media type of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     Json,
@@ -282,7 +281,7 @@ pub(crate) enum Sent {
     Protobuf,
 }
 
-/// Reads the `Content-Type` of a write. None at all means JSON.
+/// Parses the `Content-Type` of a write. JSON if absent.
 pub(crate) fn sent(headers: &HeaderMap, accepted: &[&str]) -> Outcome<Sent> {
     match media_type(headers).as_deref() {
         None | Some(JSON) => Ok(Sent::Json),
@@ -301,7 +300,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
     Some(mime::parse_media_type(&text).unwrap_or_else(|_| text.into_owned()))
 }
 
-/// The forms of a patch.
+/// The patch types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
     Json,
@@ -320,7 +319,7 @@ const PATCHES: [(&str, PatchType); 4] = [
     ("application/apply-patch+yaml", PatchType::Apply),
 ];
 
-/// Reads the `Content-Type` of a patch. Custom resources know no strategic merge.
+/// Parses the `Content-Type` of a patch. Custom resources do not support strategic merge patches.
 pub(crate) fn patch_type(headers: &HeaderMap, is_custom: bool) -> Outcome<PatchType> {
     let allowed = || {
         PATCHES
@@ -330,7 +329,7 @@ pub(crate) fn patch_type(headers: &HeaderMap, is_custom: bool) -> Outcome<PatchT
     let unsupported = || -> Failure {
         unsupported_media_type(&allowed().map(|(name, _)| name).collect::<Vec<_>>())
     };
-    // Parameters are cut off by hand here, not parsed. UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
+    // Parameters are cut off, not parsed. UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
     let text = text(headers, &CONTENT_TYPE);
     let name = text.split(';').next().unwrap_or_default();
     let is_routed = |name: &str| allowed().any(|(known, _)| known == name);

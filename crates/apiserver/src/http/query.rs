@@ -1,14 +1,11 @@
 //! The query of a request as a list of decoded pairs.
 
-use lockgate_go::number;
-use lockgate_go::quote::quote;
-
-/// Decoded pairs, in order. A pair that cannot be decoded is passed over, as Go does.
+/// Decoded pairs, in order. A pair that cannot be decoded is skipped, as in Go.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the text after `?`.
+    /// Parses the text after `?`.
     pub(crate) fn parse(text: &str) -> Self {
         let pairs = text
             .split('&')
@@ -42,7 +39,7 @@ impl Query {
         self.first(key).unwrap_or_default()
     }
 
-    /// A yes or no as upstream reads it: anything but a no is a yes.
+    /// Parses a boolean as upstream does: everything except false values is true.
     ///
     /// UPSTREAM: apimachinery pkg/runtime/converter.go (Convert_Slice_string_To_bool)
     pub(crate) fn flag(&self, key: &str) -> Option<bool> {
@@ -51,41 +48,7 @@ impl Query {
     }
 }
 
-/// Parses an integer as Go does.
-pub(crate) fn int(text: &str) -> Result<i64, BadNumber> {
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    number::parse_int(text).ok_or_else(|| BadNumber::new("ParseInt", text, digits))
-}
-
-/// Parses an unsigned integer as Go does.
-pub(crate) fn uint(text: &str) -> Result<u64, BadNumber> {
-    number::parse_uint(text).ok_or_else(|| BadNumber::new("ParseUint", text, text))
-}
-
-/// An invalid number, with Go's message.
-#[derive(Debug, thiserror::Error)]
-#[error("strconv.{function}: parsing {}: {why}", quote(.text))]
-pub(crate) struct BadNumber {
-    function: &'static str,
-    text: String,
-    why: &'static str,
-}
-
-impl BadNumber {
-    fn new(function: &'static str, text: &str, digits: &str) -> Self {
-        let is_digits = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
-        Self {
-            function,
-            text: text.to_owned(),
-            why: match is_digits {
-                true => "value out of range",
-                false => "invalid syntax",
-            },
-        }
-    }
-}
-
-/// Decodes `%41`, and `+` as a blank. Invalid UTF-8 is rejected.
+/// Decodes `%41`, and `+` as a space. Invalid UTF-8 is rejected.
 pub(crate) fn unescape(text: &str, plus_is_blank: bool) -> Option<String> {
     if !text.contains(['%', '+']) {
         return Some(text.to_owned());

@@ -1,4 +1,4 @@
-//! The verb and the target of a path and a method.
+//! Derives the verb and the target from path and method.
 //!
 //! ```text
 //!   /api/v1/namespaces/shop/pods/web/log        /apis/apps/v1/deployments
@@ -13,7 +13,7 @@ use lockgate_api::meta::selector::Selector;
 use super::field_selector;
 use super::query::{Query, unescape};
 
-/// A verb, in the words of authorization.
+/// An authorization verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -24,15 +24,15 @@ pub(crate) enum Verb {
     Patch,
     Delete,
     DeleteCollection,
-    /// A method without a verb, such as `OPTIONS`. Only a rule for every verb allows it, and only
-    /// connections serve it.
+    /// A method without a verb, such as `OPTIONS`. Only a rule with all verbs allows it, and only connect subresources
+    /// serve it.
     Unknown,
-    /// The verb of the old paths of proxies, at which nothing is served any more.
+    /// The verb of the removed proxy paths, which are not served any more.
     Proxy,
 }
 
 impl Verb {
-    /// The word of the API.
+    /// The name in the API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -48,7 +48,7 @@ impl Verb {
         }
     }
 
-    /// Returns true if it may change something.
+    /// Returns true for verbs that may change objects.
     pub(crate) fn writes(self) -> bool {
         !matches!(
             self,
@@ -62,7 +62,7 @@ impl Verb {
     }
 }
 
-/// The meaning of a path.
+/// The interpretation of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestInfo {
     /// A resource.
@@ -74,13 +74,12 @@ pub(crate) enum RequestInfo {
     NonResource {
         /// The path for authorization.
         path: String,
-        /// The same path, taken apart.
+        /// The segments of the path.
         segments: Vec<String>,
     },
 }
 
-/// A resource in a request. Authorization, the verb and the audit event all take it from here, so
-/// that none of them can be about anything else.
+/// The target of a resource request. Authorization, the verb and the audit event all use it, so that they always agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) verb: Verb,
@@ -90,7 +89,7 @@ pub(crate) struct Target {
     pub(crate) resource: String,
     pub(crate) name: String,
     pub(crate) subresource: String,
-    /// The path after the subresource, which is given to a proxy.
+    /// The path after the subresource, for proxies.
     pub(crate) rest: Vec<String>,
 }
 
@@ -99,7 +98,7 @@ const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 /// Verbs that were once part of paths: `/api/v1/watch/pods`.
 const IN_PATHS: [&str; 2] = ["proxy", "watch"];
 
-/// Subresources whose requests last as long as their connection.
+/// Subresources with long-running requests.
 ///
 /// UPSTREAM: kubernetes pkg/controlplane/apiserver/config.go (BasicLongRunningRequestCheck)
 const LONG_RUNNING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
@@ -115,9 +114,9 @@ impl RequestInfo {
         }
     }
 
-    /// Reads the path and the method. None if the path cannot be read at all.
+    /// Parses the path and the method. `None` if the path cannot be decoded.
     pub(crate) fn read(method: &Method, path: &str, query: &Query) -> Option<Self> {
-        // As a whole: an escaped slash separates segments like any other.
+        // Decoded before splitting: an escaped slash separates segments like any other.
         let path = unescape(path, false)?;
         let texts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version, rest) = match texts.as_slice() {
@@ -145,7 +144,7 @@ impl RequestInfo {
         };
         let at = |index: usize| rest.get(index).copied().unwrap_or_default();
         let (resource, name) = (at(0), at(1));
-        // What follows the name was the path of the proxy.
+        // The rest after the name is the path of the proxy.
         let subresource = if verb_in_path == Some("proxy") {
             ""
         } else {
@@ -166,7 +165,7 @@ impl RequestInfo {
             subresource: subresource.to_owned(),
             rest: rest.iter().skip(3).map(|&part| part.to_owned()).collect(),
         };
-        // There is a namespace at `/namespaces/NAME`, and none within another.
+        // `/namespaces/NAME` is a namespace, which cannot be inside another.
         let is_namespace_in_namespace = nested && group.is_empty() && resource == "namespaces";
         let is_served =
             verb_in_path.is_none() && !is_namespace_in_namespace && !path.starts_with("//");
@@ -179,7 +178,7 @@ impl RequestInfo {
 }
 
 impl Target {
-    /// Returns true if it is a subresource whose requests last as long as their connection.
+    /// Returns true for a subresource with long-running requests.
     pub(crate) fn is_connection(&self) -> bool {
         LONG_RUNNING.contains(&self.subresource.as_str())
     }
@@ -203,7 +202,7 @@ impl Target {
     }
 }
 
-/// The name without which no object is selected, if the options of the list can be read at all.
+/// The only name that can match, if the list options are valid.
 fn selected_name(query: &Query) -> Option<String> {
     let readable = ["limit", "timeoutSeconds"].into_iter().all(|number| {
         let text = query.text(number);

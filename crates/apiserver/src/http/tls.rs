@@ -1,6 +1,6 @@
-//! Certificates: the server's own authority, its leaf, and whom it trusts to speak for users.
+//! Certificates: the server's own CA, its serving certificate, and the trusted client CAs.
 //!
-//! Missing certificates are made; with a folder they are stored there, so that a kubeconfig survives a restart.
+//! Missing certificates are generated; with a directory they are stored there, so that a kubeconfig survives a restart.
 
 mod users;
 
@@ -19,7 +19,7 @@ use crate::{metadata, private_file};
 pub(crate) use users::{Shown, Users};
 
 impl SharedCertificates {
-    /// Makes certificates and keys.
+    /// Generates certificates and keys.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl SharedCertificates {
 /// The remaining validity in days below which the serving certificate is renewed at startup.
 const RENEW_DAYS: u32 = 90;
 
-/// The failure to set up TLS.
+/// A TLS configuration error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -53,7 +53,7 @@ pub enum TlsError {
         /// The cause.
         source: io::Error,
     },
-    /// A certificate or key does not say what it should.
+    /// A certificate or key is invalid.
     #[error("{what}: {why}")]
     Material {
         /// The file, or the certificate or key.
@@ -77,21 +77,21 @@ fn material(what: &str) -> impl Fn(Error) -> TlsError {
     }
 }
 
-/// The authority of a server, and what it issued to itself.
+/// The CA of a server, and the certificates it issued to itself.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    /// The certificate of the authority.
+    /// The CA certificate.
     ca_pem: String,
     ca_key_pem: String,
     certificate_pem: String,
     key_pem: String,
-    /// The serving certificate is one of the authority above.
+    /// True if the serving certificate was issued by this CA.
     is_own: bool,
-    /// The authority of the client certificate for aggregated servers, and that certificate.
+    /// The client certificate for aggregated servers, with its CA.
     front_proxy: FrontProxy,
 }
 
-/// The client certificate that is shown to aggregated servers, with the authority they know it by.
+/// The client certificate for aggregated servers, and the CA they verify it with.
 #[derive(Debug, Clone)]
 pub(crate) struct FrontProxy {
     pub(crate) ca_pem: String,
@@ -115,7 +115,7 @@ impl FrontProxy {
         })
     }
 
-    /// Reads it from a directory. Missing or expiring files are regenerated: aggregated servers learn of it from the
+    /// Loads it from a directory. Missing or expiring files are regenerated: aggregated servers learn of it from the
     /// published ConfigMap.
     fn load_or_make(folder: &Path) -> Result<Self, TlsError> {
         let [ca, certificate, key] = [
@@ -139,7 +139,7 @@ impl FrontProxy {
             });
         }
         let made = Self::make()?;
-        // The certificate comes last: without it the others are not used.
+        // The certificate is written last: without it the other files are ignored.
         if certificate.exists() {
             std::fs::remove_file(&certificate).map_err(|source| TlsError::File {
                 path: certificate.clone(),
@@ -152,7 +152,7 @@ impl FrontProxy {
         Ok(made)
     }
 
-    /// Reads it from files, with an authority that others publish.
+    /// Loads it from files, with a CA that is published by others.
     pub(crate) fn from_files(files: &ServingFiles, ca: Option<&Path>) -> Result<Self, TlsError> {
         let read = |path: &Path| {
             std::fs::read_to_string(path).map_err(|source| TlsError::File {
@@ -169,7 +169,7 @@ impl FrontProxy {
 }
 
 impl Identity {
-    /// Reads the identity from a directory, and generates missing files.
+    /// Loads the identity from a directory, and generates missing files.
     pub(crate) fn load_or_make(folder: &Path, hosts: &[String]) -> Result<Self, TlsError> {
         let file = |name: &str| folder.join(name);
         let failed = |path: PathBuf| move |source| TlsError::File { path, source };
@@ -183,7 +183,7 @@ impl Identity {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(file(name))(error)),
         };
-        // A certificate is written after its key, so a key alone is what a crash left.
+        // A certificate is written after its key, so a key without one was left by a crash.
         let (ca_pem, ca_key_pem) = match (read("ca.crt")?, read("ca.key")?) {
             (Some(certificate), Some(key)) => (certificate, key),
             (None, key) => {
@@ -202,7 +202,7 @@ impl Identity {
         let (certificate_pem, key_pem) = match (read("apiserver.crt")?, read("apiserver.key")?) {
             (Some(certificate), Some(key)) if is_fresh(&certificate) => (certificate, key),
             (old, _) => {
-                // Never the certificate of another key, whenever this is cut short.
+                // Removed first, so that a crash never leaves the certificate of another key.
                 if old.is_some() {
                     let path = file("apiserver.crt");
                     std::fs::remove_file(&path).map_err(failed(path))?;
@@ -223,7 +223,7 @@ impl Identity {
         })
     }
 
-    /// An identity that other servers share, but for the serving certificate.
+    /// Creates an identity shared with other servers, except for the serving certificate.
     pub(crate) fn shared(
         certificates: &SharedCertificates,
         hosts: &[String],
@@ -258,7 +258,7 @@ impl Identity {
         })
     }
 
-    /// The same authority with a serving certificate from files, which another may have issued.
+    /// Replaces the serving certificate by one from files, which another CA may have issued.
     pub(crate) fn serving(mut self, files: &ServingFiles) -> Result<Self, TlsError> {
         let read = |path: &Path| {
             std::fs::read_to_string(path).map_err(|source| TlsError::File {
@@ -290,16 +290,16 @@ impl Identity {
         Ok(pem)
     }
 
-    /// The certificates that clients verify the server with.
+    /// The CA certificates with which clients verify the server.
     pub(crate) fn trust_pem(&self) -> &str {
         match self.is_own {
             true => &self.ca_pem,
-            // With the authority at its end, or its own authority.
+            // With the CA at its end, or self-signed.
             false => &self.certificate_pem,
         }
     }
 
-    /// Issues a client certificate to a user in a group.
+    /// Issues a client certificate to a user with a group.
     pub(crate) fn issue_to_user(
         &self,
         name: &str,
@@ -309,7 +309,7 @@ impl Identity {
         issue(&self.ca_pem, &self.ca_key_pem, &leaf)
     }
 
-    /// The authority, to sign what clients ask for.
+    /// The CA, for signing certificate requests.
     pub(crate) fn authority(&self) -> Result<Authority, TlsError> {
         Authority::from_pem(&self.ca_pem, &self.ca_key_pem).map_err(|error| TlsError::Material {
             what: String::from("the authority"),
@@ -317,7 +317,8 @@ impl Identity {
         })
     }
 
-    /// The settings of rustls, and who verifies what clients show. Client certificates are requested and not required.
+    /// Creates the rustls configuration, and the verifier of client certificates. Client certificates are requested but
+    /// not required.
     pub(crate) fn server_config(
         &self,
         client_ca: Option<&Path>,
@@ -379,8 +380,7 @@ impl Identity {
     }
 }
 
-/// Returns true if the server's certificate is good for a while, and for no longer than one that
-/// would be made now.
+/// Returns true if the serving certificate has enough remaining validity, and no more than a new one would have.
 fn is_fresh(pem: &str) -> bool {
     let Some(Ok(certificate)) = CertificateDer::pem_slice_iter(pem.as_bytes()).next() else {
         return false;
@@ -407,7 +407,7 @@ fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, T
     Ok(chain)
 }
 
-/// Makes an authority, with a key that is there already or one of its own.
+/// Creates a CA, with an existing or a new key.
 fn make_authority(key_pem: Option<&str>) -> Result<(String, String), TlsError> {
     const NAME: &str = "lockgate-ca";
     let authority = match key_pem {
@@ -440,7 +440,7 @@ fn issue(ca_pem: &str, ca_key_pem: &str, leaf: &Leaf) -> Result<(String, String)
     Ok((certificate_pem, key_pem))
 }
 
-/// The key that signs tokens, from the folder of the certificates; made if it is not there.
+/// The key that signs ServiceAccount tokens, from the certificate directory; generated if missing.
 pub(crate) fn token_key(folder: &Path) -> Result<String, TlsError> {
     let path = folder.join("sa.key");
     match private_file::read(&path) {
@@ -454,7 +454,7 @@ pub(crate) fn token_key(folder: &Path) -> Result<String, TlsError> {
     }
 }
 
-/// Writes a file that only its owner can read if it is a secret. It is there whole or not at all.
+/// Writes a file atomically; secrets are readable by the owner only.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
     private_file::write_with(path, text, mode).map_err(|source| TlsError::File {
         path: path.to_owned(),

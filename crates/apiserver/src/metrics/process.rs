@@ -1,4 +1,4 @@
-//! The metrics of the process, by the names that every Prometheus client has, and of the build.
+//! The standard process metrics of Prometheus clients, and build information.
 //!
 //! UPSTREAM: client_golang prometheus/process_collector_other.go, component-base pkg/metrics/version.go
 
@@ -9,18 +9,18 @@ use serde_json::Value;
 
 use crate::version;
 
-/// Ticks per second in `/proc`, on every architecture of Linux that is built for.
+/// Ticks per second in `/proc`, on every supported Linux architecture.
 const TICKS: f64 = 100.0;
 
 /// A field of `/proc/self/stat` by its number, in seconds.
 fn seconds(stat: &str, number: usize) -> Option<f64> {
-    // After the name, which may have spaces: the state is the third field of all.
+    // The name may contain spaces; the state after it is the third field.
     let (_, rest) = stat.rsplit_once(')')?;
     let field = rest.split_whitespace().nth(number.checked_sub(3)?)?;
     Some(field.parse::<f64>().ok()? / TICKS)
 }
 
-/// Writes when the process started, if that is known.
+/// Writes the start time of the process, if known.
 pub(crate) fn start_time(out: &mut String) {
     const NAME: &str = "process_start_time_seconds";
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -36,7 +36,7 @@ pub(crate) fn start_time(out: &mut String) {
     }
 }
 
-/// Writes what is known: all of it on Linux, the build alone elsewhere.
+/// Writes the available metrics: all of them on Linux, the build information alone elsewhere.
 pub(crate) fn render(out: &mut String, version: KubeVersion) {
     build(out, version);
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();

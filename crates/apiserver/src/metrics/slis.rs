@@ -8,7 +8,7 @@ use lockgate_admission::metrics::family::Family;
 
 use super::process;
 
-/// The results of the checks of probes: the last one of each, and how many there were.
+/// The results of health checks: the last one of each, and their counts.
 #[derive(Debug)]
 pub(crate) struct HealthChecks(Mutex<Results>);
 
@@ -36,7 +36,7 @@ impl Default for HealthChecks {
 }
 
 impl HealthChecks {
-    /// Counts the result of a check that a probe ran.
+    /// Counts the result of a health check.
     pub(crate) fn observe(&self, check: &str, probe: &str, is_good: bool) {
         let mut results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = results.last.series(&[check, probe], || 0) {
@@ -46,7 +46,7 @@ impl HealthChecks {
         results.all.count(&[check, status, probe]);
     }
 
-    /// Writes them, with the start of the process.
+    /// Writes the metrics, with the start time of the process.
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();
         let results = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Discovery and OpenAPI documents as responses: cached by clients under their hash.
+//! Discovery and OpenAPI documents as responses, with ETags for client caches.
 
 use std::sync::{Arc, OnceLock};
 
@@ -30,7 +30,7 @@ fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .flat_map(|text| text.split(','))
 }
 
-/// Returns true if the client has the document already.
+/// Returns true if the client's cached document is current.
 fn is_known(document: &Document, headers: &HeaderMap) -> bool {
     let etag = etag(document);
     let known = headers
@@ -51,14 +51,14 @@ pub(super) fn aggregated(snapshot: &Snapshot, core: bool, headers: &HeaderMap) -
     Some(cached(snapshot.aggregated_discovery(core), headers))
 }
 
-/// A document in the aggregated form.
+/// A document in the aggregated format.
 pub(super) fn aggregated_document(tree: &Value, headers: &HeaderMap) -> Response {
     cached(&Document::new(json::to_string(tree)), headers)
 }
 
 /// Returns true if the client requests the aggregated format.
 pub(super) fn wants_aggregated(headers: &HeaderMap) -> bool {
-    // Only v2: clients that know no more than v2beta1 are better served by the older form.
+    // Only v2: clients limited to v2beta1 are better served by the unaggregated format.
     accepted(headers).any(|clause| {
         let has = |part: &str| clause.split(';').any(|found| found.trim() == part);
         has("application/json")
@@ -89,8 +89,8 @@ pub(super) fn openapi_index(snapshot: &Snapshot, headers: &HeaderMap) -> Respons
     openapi(snapshot.openapi_index(), headers, "no-cache, private")
 }
 
-/// The OpenAPI v3 document of one version of a group. Under the right hash it may be cached for good;
-/// a request with another hash is redirected to the right one.
+/// The OpenAPI v3 document of a group version. With the current hash it may be cached forever; another hash is
+/// redirected to the current one.
 pub(super) fn openapi_document(
     snapshot: &Snapshot,
     path: &str,
@@ -119,7 +119,7 @@ pub(super) fn openapi_document(
     }
 }
 
-/// Everything as OpenAPI v2, in the first form that the client accepts.
+/// The OpenAPI v2 document, in the first media type that the client accepts.
 ///
 /// UPSTREAM: kube-openapi pkg/handler/handler.go
 pub(super) fn openapi_v2(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
@@ -137,7 +137,7 @@ pub(super) fn openapi_v2(snapshot: &Snapshot, headers: &HeaderMap) -> Response {
 #[derive(Debug, Default)]
 pub(crate) struct Maker(Mutex<Option<Merged>>);
 
-/// OpenAPI v2 of several servers, with what it was made of.
+/// The merged OpenAPI v2 document, with its sources.
 #[derive(Debug)]
 struct Merged {
     own: Arc<Snapshot>,
@@ -160,7 +160,7 @@ impl Merged {
 }
 
 impl Maker {
-    /// Makes an answer out of a document that is kept once it was made.
+    /// Creates a response from a document that is cached after its generation.
     pub(super) async fn make(&self, answer: impl FnOnce() -> Response) -> Response {
         let _turn = self.0.lock().await;
         heavy::run(usize::MAX, answer)
@@ -202,7 +202,7 @@ impl Maker {
     }
 }
 
-/// A document of OpenAPI that is made for this request.
+/// An OpenAPI document generated for this request.
 pub(super) fn openapi_tree(tree: &Value, headers: &HeaderMap) -> Response {
     let document = Document::new(json::to_string(tree));
     openapi(&document, headers, "no-cache, private")

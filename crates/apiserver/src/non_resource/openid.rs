@@ -1,4 +1,4 @@
-//! OpenID discovery: the issuer of service account tokens, and the public keys that verify them.
+//! OpenID discovery: the issuer of ServiceAccount tokens, and their public keys.
 //!
 //! UPSTREAM: kubernetes pkg/serviceaccount/openidmetadata.go, pkg/routes/openidmetadata.go
 
@@ -24,10 +24,10 @@ pub(crate) const KEYS: &str = "/openid/v1/jwks";
 const JSON: &str = "application/json";
 /// The media type of a key set (RFC 7517).
 const KEY_SET: &str = "application/jwk-set+json";
-/// For how long the documents may be cached: keys change only with a restart.
+/// The cache lifetime of the documents: keys change only on restart.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("public, max-age=3600");
 
-/// The metadata of an OpenID provider that relying parties need to verify tokens.
+/// The OpenID provider metadata that relying parties need to verify tokens.
 #[derive(Serialize)]
 struct Metadata<'a> {
     issuer: &'a str,
@@ -42,7 +42,7 @@ struct KeySet {
     keys: Vec<Jwk>,
 }
 
-/// Why there are no documents.
+/// The reason that there are no documents.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Undiscoverable {
     #[error("empty issuer URL")]
@@ -57,7 +57,7 @@ pub(crate) enum Undiscoverable {
     Fragment(String),
 }
 
-/// The documents, as they are sent.
+/// The encoded documents.
 #[derive(Debug)]
 pub(crate) struct Discovery {
     configuration: Bytes,
@@ -65,7 +65,7 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
-    /// The documents of an issuer, unless tokens cannot be verified by its URL. Without a URI of the key set it is
+    /// Creates the documents of an issuer, unless tokens cannot be verified through its URL. The default JWKS URI is
     /// this server's, at an external address.
     pub(crate) fn new(
         signer: &Signer,
@@ -92,7 +92,7 @@ impl Discovery {
         })
     }
 
-    /// Serves a path. Returns `None` where it is neither of the documents.
+    /// Serves a path. Returns `None` for other paths.
     pub(crate) fn serve(&self, segments: &[&str], headers: &HeaderMap) -> Option<Response> {
         let (rest, text, media_type) = match segments {
             [".well-known", "openid-configuration", rest @ ..] => (rest, &self.configuration, JSON),
@@ -112,7 +112,7 @@ impl Discovery {
     }
 }
 
-/// Returns true if a client takes this media type, which must be named as it is or be any.
+/// Returns true if a client accepts this exact media type, or any.
 ///
 /// UPSTREAM: go-restful route.go (matchesAccept)
 fn accepts(headers: &HeaderMap, media_type: &str) -> bool {

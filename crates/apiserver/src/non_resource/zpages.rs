@@ -1,4 +1,4 @@
-//! `/statusz` and `/flagz`: what this server is, for people who debug it.
+//! `/statusz` and `/flagz`: debugging pages about this server.
 //!
 //! UPSTREAM: apiserver pkg/server/statusz, pkg/server/flagz
 
@@ -21,17 +21,17 @@ use crate::version;
 
 const COMPONENT: &str = "apiserver";
 const GROUP: &str = "config.k8s.io";
-/// Paths that are not for debugging.
+/// Paths that are not debugging pages.
 const OTHERS: [&str; 5] = ["/.well-known", "/api", "/apis", "/openapi", "/openid"];
 const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// The first version that serves them unless it is asked to.
+/// The first version in which they are enabled by default.
 pub(crate) const SINCE: KubeVersion = KubeVersion::V1_36;
 
-/// The start of a server.
+/// The startup of a server.
 #[derive(Debug)]
 pub(crate) struct Started {
     at: Time,
@@ -77,7 +77,7 @@ struct Flagz<'f> {
     flags: &'f BTreeMap<String, String>,
 }
 
-/// Serves `/statusz`, with the paths that are listed at `/`.
+/// Serves `/statusz`, with the paths listed at `/`.
 pub(crate) fn statusz(
     started: &Started,
     version: KubeVersion,
@@ -196,7 +196,7 @@ fn object(text: String, kind: &str, version: &str, encoding: Encoding) -> Respon
     response
 }
 
-/// A time as Go's `time.UnixDate` has it: `Thu Jan  1 00:00:00 UTC 1970`.
+/// Formats a time like Go's `time.UnixDate`: `Thu Jan 1 00:00:00 UTC 1970`.
 fn unix_date(seconds: i64) -> String {
     let text = Time::from_unix_seconds(seconds).to_string();
     let part = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();

@@ -22,7 +22,7 @@ use crate::policies;
 use crate::registry::{Registry, Resource, custom};
 use crate::services::ServiceCache;
 
-/// The parts of the server that are made from stored objects.
+/// The state derived from stored objects.
 #[derive(Debug)]
 pub(crate) struct Effects {
     pub(crate) engine: Engine,
@@ -33,18 +33,18 @@ pub(crate) struct Effects {
     pub(crate) services: ServiceCache,
     pub(crate) aggregator: Arc<Aggregator>,
     pub(crate) flow_control: Arc<FlowControl>,
-    /// The pods of nodes, where nodes are authorized by them.
+    /// The Pods of nodes, for node authorization.
     pub(crate) nodes: Option<Arc<NodeAuthorizer>>,
 }
 
-/// An effect that only remains to be applied.
+/// A prepared effect.
 #[derive(Debug)]
 pub(crate) enum Effect {
     Register(Box<Configuration>),
     Unregister(ConfigurationKind, Named),
-    /// A policy or a binding takes effect.
+    /// A policy or binding becomes effective.
     Enforce(Box<policies::Read>),
-    /// An object as it is stored.
+    /// An object in its stored form.
     Put(ServerPart, Named, Value),
     /// An object is deleted.
     Removed(ServerPart, Named),
@@ -57,14 +57,14 @@ pub(crate) struct Named {
     name: String,
 }
 
-/// Prepares the effect of a write. The object and its resource are in the version that is stored.
+/// Prepares the effect of a write. The object and its resource are in the storage version.
 pub(crate) fn prepare_write(resource: &Resource, object: Value) -> Outcome<Effect> {
     let named = Named {
         namespace: metadata::text(&object, "namespace").to_owned(),
         name: metadata::text(&object, "name").to_owned(),
     };
     match resource.configures() {
-        // What cannot be decoded cannot be in force: better not stored than ignored.
+        // An object that cannot be decoded cannot take effect: it is rejected, not stored and ignored.
         Some(ServerPart::Webhooks(_)) => resource
             .shape
             .configuration(&object)

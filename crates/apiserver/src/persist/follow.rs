@@ -17,12 +17,12 @@ use crate::registry::Resource;
 
 /// The maximum wait for the watch.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The pause before a store that failed is read again.
+/// The retry interval after a storage failure.
 const PAUSE: Duration = Duration::from_millis(200);
 /// A prefix without keys.
 const NOTHING: &str = "/-/none/";
 
-/// The revision whose effects are applied.
+/// The revision up to which effects are applied.
 #[derive(Debug)]
 pub(crate) struct Followed {
     reached: watch::Sender<Revision>,
@@ -53,11 +53,11 @@ impl Followed {
         tokio::time::timeout(PATIENCE, waiting).await.is_ok()
     }
 
-    /// Waits until the effects of everything that was acknowledged before are applied.
+    /// Waits until the effects of everything acknowledged before are applied.
     pub(super) async fn catch_up(&self, store: &dyn Store) -> Result<(), Unavailable> {
         let newest = store.revision().await?;
         if *self.reached.borrow() < newest {
-            // A watch that can be opened after the newest revision shows that others can return what is before.
+            // Opening a watch after the latest revision shows that other watches can deliver everything before it.
             if let Err(ReadError::Unavailable(error)) = store.watch(NOTHING, newest).await {
                 return Err(error);
             }
@@ -82,7 +82,7 @@ impl Followed {
 /// Applies effects.
 pub(super) struct Follower {
     shared: Arc<Shared>,
-    /// The resources with effects, by the prefixes of their keys.
+    /// The resources with effects, by key prefix.
     resources: HashMap<String, Arc<Resource>>,
     /// The keys whose effects are applied.
     known: BTreeSet<Arc<str>>,
@@ -102,7 +102,7 @@ impl Follower {
     pub(super) async fn run(mut self) {
         loop {
             match self.follow().await {
-                // Too much happened meanwhile: it is all read again.
+                // The watch expired: everything is read again.
                 ReadError::Compacted(_) => {}
                 error => {
                     tracing::warn!(%error, "cannot watch the writes of other servers");
@@ -129,13 +129,13 @@ impl Follower {
                     }
                     Err(error) => return error,
                 },
-                // Nothing is left to return, so that this is how far it is.
+                // No event is pending, so the progress is complete.
                 () = followed.wanted.notified() => followed.advance(watch.progress()),
             }
         }
     }
 
-    /// Applies the effects of one state, and watches what comes after it.
+    /// Applies the effects of the current state, and watches from there.
     async fn begin(&mut self) -> Result<Box<dyn Watch>, ReadError> {
         let store = Arc::clone(&self.shared.store);
         let revision = store.revision().await?;
@@ -187,7 +187,7 @@ impl Follower {
         let effect = object.and_then(|object| effects::prepare_write(resource, object));
         match effect {
             Ok(effect) => self.shared.apply(effect),
-            // What was in force stays so: that is safer than nothing.
+            // The previous state stays in effect, which is safer than none.
             Err(Failure(status)) => {
                 let (key, error) = (&entry.key, status.message);
                 tracing::error!(%key, error, "cannot apply a stored object");
@@ -204,7 +204,7 @@ impl Follower {
     }
 }
 
-/// The group and the resource of a key.
+/// The group and resource of a key.
 fn prefix(key: &str) -> Option<&str> {
     let (end, _) = key.match_indices('/').nth(2)?;
     key.get(..=end)

@@ -1,4 +1,4 @@
-//! Waiting for controllers: a write may return when the controller that completes it has seen it.
+//! Waiting for controllers: a write may wait until the controller that completes it has processed it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ impl Settled {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to wait for a key, before its write.
+    /// Registers to wait for a key, before its write.
     pub(super) fn expect(&self, key: &str, patience: Duration) -> Settling<'_> {
         let mut expected = self.lock();
         let sender = expected
@@ -48,7 +48,7 @@ pub(super) struct Settling<'s> {
 }
 
 impl Settling<'_> {
-    /// Waits until the write with this revision is settled, or patience ends.
+    /// Waits until the write with this revision is processed, or the timeout expires.
     pub(super) async fn wait(mut self, revision: Revision) {
         let settled = self.seen.wait_for(|seen| *seen >= revision.0);
         // A slower controller continues in the background.
@@ -59,7 +59,7 @@ impl Settling<'_> {
 impl Drop for Settling<'_> {
     fn drop(&mut self) {
         let mut expected = self.settled.lock();
-        // This receiver is one of them still.
+        // This receiver is still counted.
         if expected
             .get(&self.key)
             .is_some_and(|sender| sender.receiver_count() <= 1)

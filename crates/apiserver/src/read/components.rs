@@ -1,7 +1,7 @@
-//! ComponentStatuses: the components beside the server, looked at when somebody asks. None is stored.
+//! ComponentStatuses: components on this host, checked on request. They are not stored.
 //!
-//! The storage is the server's own. Whether a scheduler or a controller manager of kube's runs on this
-//! host is asked at the ports where these listen; what answers there is not asked for its health.
+//! The storage status is the server's own. For kube-scheduler and kube-controller-manager, only their default ports on
+//! this host are checked, not their health endpoints.
 //!
 //! UPSTREAM: kubernetes pkg/registry/core/componentstatus, pkg/controlplane/instance.go (componentStatusStorage)
 
@@ -20,17 +20,17 @@ use crate::registry::Resource;
 use crate::request::Request;
 use crate::respond::{Reply, list_head, object_text};
 
-/// Components with the ports they listen at.
+/// Components and their ports.
 const BESIDE: [(&str, u16); 2] = [("scheduler", 10259), ("controller-manager", 10257)];
 const STORAGE: &str = "etcd-0";
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns true for the kind that is never stored.
+/// Returns true for the kind ComponentStatus, which is never stored.
 pub(crate) fn is_component(resource: &Resource) -> bool {
     resource.is("", "componentstatuses")
 }
 
-/// The status of the component a request is about.
+/// The status of the requested component.
 pub(crate) async fn get(storage: &Storage, request: &Request) -> Outcome<Reply> {
     let name = request.name();
     let Some(mut object) = status(storage, name).await else {
@@ -41,7 +41,7 @@ pub(crate) async fn get(storage: &Storage, request: &Request) -> Outcome<Reply> 
     Ok(Reply::object(object))
 }
 
-/// The statuses of all components that are selected.
+/// The statuses of all matching components.
 pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) -> Outcome<Reply> {
     let resource = &request.resource;
     let selection = Selection::read(query, resource)?;
@@ -72,7 +72,7 @@ async fn status(storage: &Storage, name: &str) -> Option<Value> {
     Some(json!({"metadata": {"name": name}, "conditions": [condition]}))
 }
 
-/// Looks whether anybody listens at a port of this host.
+/// Checks for a listener on a port of this host.
 async fn reach(port: u16) -> (&'static str, String) {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let failed = |why: &str| {

@@ -1,4 +1,4 @@
-//! Reading one object, or a subresource of it.
+//! Reads one object, or a subresource of it.
 
 use lockgate_store::{Entry, ReadAt};
 
@@ -11,7 +11,7 @@ use crate::registry::{Subresource, scale};
 use crate::request::{ObjectPath, Request};
 use crate::respond::Reply;
 
-/// Reads the object a request is about.
+/// Reads the requested object.
 pub(crate) async fn get(storage: &Storage, request: &Request, query: &Query) -> Outcome<Reply> {
     let resource = &request.resource;
     let entry = entry(storage, request, query).await?;
@@ -29,7 +29,7 @@ async fn entry(storage: &Storage, request: &Request, query: &Query) -> Outcome<E
     check_key(request.name())?;
     let at = match query.text("resourceVersion") {
         "" | "0" => ReadAt::Latest,
-        // UPSTREAM: a text that is no number is an error without a status of its own.
+        // UPSTREAM: an invalid number is an error without a status.
         text => {
             ReadAt::NotOlderThan(list::revision(text).map_err(|error| plain(error.to_string()))?)
         }

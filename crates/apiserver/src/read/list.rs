@@ -1,4 +1,4 @@
-//! A list, whole or page by page.
+//! Lists, complete or by page.
 //!
 //! UPSTREAM: apimachinery pkg/apis/meta/internalversion/validation/validation.go,
 //! apiserver pkg/storage/continue.go
@@ -13,6 +13,7 @@ use base64::engine::{DecodePaddingMode, Engine as _};
 use lockgate_api::document::{self, Kind};
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_go::json;
+use lockgate_go::number::{int, uint};
 use lockgate_store::{Bloom, Entry, List, ReadAt, ReadError, Revision};
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ use crate::decode::selection::Selection;
 use crate::error::{Failure, Outcome, bad_request, expired, read_failed};
 use crate::heavy;
 use crate::http::limits;
-use crate::http::query::{Query, int, uint};
+use crate::http::query::Query;
 use crate::persist::Storage;
 use crate::registry::Resource;
 use crate::request::Request;
@@ -42,7 +43,7 @@ struct Asked {
     continues: bool,
 }
 
-/// Finds the objects a request is about. `is_paged` is true if they are read page by page without a limit.
+/// Finds the requested objects. `is_paged` is true if they are read page by page without a limit.
 pub(crate) async fn find(
     storage: &Storage,
     request: &Request,
@@ -56,7 +57,7 @@ pub(crate) async fn find(
     collect(storage, resource, &selection, &prefix, &asked).await
 }
 
-/// Lists what was found.
+/// Returns the found objects as a list.
 pub(crate) async fn list(storage: &Storage, request: &Request, found: Found) -> Outcome<Reply> {
     let resource = &request.resource;
     let prefix = storage.prefix(resource, request.namespace());
@@ -67,10 +68,10 @@ pub(crate) async fn list(storage: &Storage, request: &Request, found: Found) -> 
         return Ok(Reply::stored(list));
     }
     if is_custom && metadata.get("continue").is_none() {
-        // UPSTREAM: lists of custom resources say so explicitly that there is no more.
+        // UPSTREAM: lists of custom resources have an explicit empty continue token.
         metadata["continue"] = "".into();
     }
-    // Custom resources are maps to Go, whose members are sorted.
+    // Custom resources are Go maps, whose keys are sorted.
     let (mut text, end) = if is_custom {
         let kind = json::to_string(&resource.names.list_kind);
         let api_version = json::to_string(resource.api_version());
@@ -102,7 +103,7 @@ pub(crate) async fn list(storage: &Storage, request: &Request, found: Found) -> 
     Ok(Reply::list(text))
 }
 
-/// Lets others have their turn while many entries are read.
+/// Yields to other tasks while many entries are read.
 #[derive(Debug, Default)]
 struct Pauses {
     bytes: usize,
@@ -121,10 +122,10 @@ impl Pauses {
 /// About a millisecond of reading.
 const BETWEEN_PAUSES: usize = 64 << 10;
 
-/// About what is read of an entry whose metadata is looked through, whatever its size.
+/// The approximate cost of scanning an entry's metadata, whatever its size.
 const OF_METADATA: usize = 128;
 
-/// The entries of a list, and where they are from.
+/// The entries of a list, and their revision.
 pub(crate) struct Found {
     pub(crate) entries: Vec<Arc<Entry>>,
     pub(crate) revision: Revision,
@@ -133,12 +134,12 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The size of all entries.
+    /// The total size of the entries.
     pub(crate) fn bytes(&self) -> usize {
         self.entries.iter().map(|entry| entry.value.len()).sum()
     }
 
-    /// The metadata of the list, with where to go on.
+    /// The metadata of the list, with the continue token.
     pub(crate) fn metadata(&self, prefix: &str) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if self.more
@@ -155,7 +156,7 @@ impl Found {
     }
 }
 
-/// Everything a selection includes, in its newest state.
+/// All objects that match a selection, in the latest state.
 pub(crate) async fn everything(
     storage: &Storage,
     resource: &Resource,
@@ -187,7 +188,7 @@ async fn collect(
         remaining: None,
         more: false,
     };
-    // Conversion may change labels: the filter is of those that are stored.
+    // Conversion may change labels: the filter contains the stored ones.
     let bloom = match resource.is_shown_as_stored() {
         true => selection.bloom(),
         false => Bloom::EMPTY,
@@ -238,12 +239,12 @@ async fn collect(
         if is_full || !found.more || last.is_none() {
             return Ok(found);
         }
-        // The next page shows the same state.
+        // The next page is of the same revision.
         (at, after) = (ReadAt::Exact(page.revision), last);
     }
 }
 
-/// 410 with a token that goes on in the newest state.
+/// 410 with a token that continues at the latest revision.
 async fn restart(storage: &Storage, prefix: &str, after: Option<&str>) -> Failure {
     let mut failure = expired(CONTINUE_TOO_OLD);
     if let (Ok(_), Some(after)) = (storage.store().revision().await, after) {
@@ -269,7 +270,7 @@ impl Refused {
     }
 }
 
-/// Reads a state that may not be there yet, and says which one was asked for when it is not.
+/// Reads a revision that may be in the future; the error contains the requested revision.
 pub(crate) async fn read_at<T, F>(storage: &Storage, at: ReadAt, read: impl Fn() -> F) -> Outcome<T>
 where
     F: Future<Output = Result<T, ReadError>>,
@@ -283,7 +284,7 @@ where
         .map_err(|refused| refused.into_failure(wanted))
 }
 
-/// Reads a state that may not be there yet, for a moment.
+/// Waits briefly for a future revision.
 async fn wait_for<T, F>(storage: &Storage, at: ReadAt, read: impl Fn() -> F) -> Result<T, Refused>
 where
     F: Future<Output = Result<T, ReadError>>,
@@ -300,7 +301,7 @@ where
                 let (ReadAt::NotOlderThan(wanted) | ReadAt::Exact(wanted)) = at else {
                     return Err(Refused::Other(error));
                 };
-                // A watch ends as soon as anything is written.
+                // A watch delivers an event as soon as anything is written.
                 let Ok(mut watch) = storage.store().watch("/", current).await else {
                     return Err(Refused::Other(error));
                 };
@@ -320,7 +321,7 @@ where
     }
 }
 
-/// A resourceVersion that is no number, in upstream's words.
+/// A resourceVersion that is not a number, with upstream's message.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct InvalidVersion(FieldError);
@@ -338,9 +339,9 @@ pub(crate) fn revision(text: &str) -> Result<Revision, InvalidVersion> {
 }
 
 impl Asked {
-    /// Reads the options. What is paged anyway is as if a limit were given.
+    /// Parses the options. An implicitly paged list is treated as if it had a limit.
     fn read(query: &Query, prefix: &str, is_paged: bool) -> Outcome<Self> {
-        // It was judged with the selectors.
+        // It was validated with the selectors.
         let limit = int(query.text("limit")).ok();
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
         let limit = limit.filter(|&limit| limit > 0);
@@ -370,7 +371,7 @@ impl Asked {
             });
         }
         if version.is_empty() || version == "0" {
-            // The newest state is as good as any.
+            // Any version is satisfied by the latest state.
             let limit = limit.filter(|_| version.is_empty());
             return Ok(Self {
                 at: ReadAt::Latest,
@@ -382,7 +383,7 @@ impl Asked {
         }
         let wanted = revision(version)
             .map_err(|error| bad_request(format!("invalid resource version: {error}")))?;
-        // UPSTREAM: apiserver pkg/storage/interfaces.go (ValidateListOptions): without a match a page is of that version.
+        // UPSTREAM: apiserver pkg/storage/interfaces.go (ValidateListOptions): pages are exact by default.
         let matches = query.text("resourceVersionMatch");
         let at = if matches == "Exact" || (matches.is_empty() && (is_paged || limit.is_some())) {
             ReadAt::Exact(wanted)
@@ -399,7 +400,7 @@ impl Asked {
     }
 }
 
-/// A continue token that cannot be used, in upstream's words.
+/// An invalid continue token, with upstream's message.
 #[derive(Debug, thiserror::Error)]
 enum InvalidToken {
     #[error("continue key is not valid: {0}")]
@@ -408,7 +409,7 @@ enum InvalidToken {
     Version(String),
 }
 
-/// The revision and the last key seen of a token.
+/// The revision and the last key of a token.
 ///
 /// UPSTREAM: apiserver pkg/storage/continue.go (DecodeContinue)
 fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
@@ -427,7 +428,7 @@ fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
         ))
     };
     if !matches!(value.kind(), Kind::Object | Kind::Null) {
-        let of = described(value.kind());
+        let of = value.kind().name();
         return Err(mistyped(of, "value", "storage.continueToken"));
     }
     let text = |key: &str| match value.get(key) {
@@ -437,7 +438,7 @@ fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
             (None, Kind::Null) => Ok(String::new()),
             _ => {
                 let field = format!("struct field continueToken.{key}");
-                Err(mistyped(described(member.kind()), &field, "string"))
+                Err(mistyped(member.kind().name(), &field, "string"))
             }
         },
     };
@@ -450,7 +451,7 @@ fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
             None => {
                 let of = match member.as_number() {
                     Some(text) => format!("number {text}"),
-                    None => described(member.kind()).to_owned(),
+                    None => member.kind().name().to_owned(),
                 };
                 return Err(mistyped(&of, "struct field continueToken.rv", "int64"));
             }
@@ -468,7 +469,7 @@ fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
     if start.is_empty() {
         return Err(invalid(&"encoded start key empty (version meta.k8s.io/v1)"));
     }
-    // A key that climbs out of its prefix would read what was not asked for.
+    // A key outside of its prefix would read other objects.
     let key = start.strip_prefix('/').unwrap_or(&start);
     let is_clean = |segment: &str| !matches!(segment, "" | "." | "..");
     if !key.is_empty() && !key.split('/').all(is_clean) {
@@ -477,19 +478,7 @@ fn decode_token(token: &str) -> Result<(i64, String), InvalidToken> {
     Ok((revision, key.strip_suffix('\0').unwrap_or(key).to_owned()))
 }
 
-/// The name of a form of JSON in Go's errors.
-fn described(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Null => "null",
-        Kind::Bool => "bool",
-        Kind::Number => "number",
-        Kind::String => "string",
-        Kind::Array => "array",
-        Kind::Object => "object",
-    }
-}
-
-/// Base64 as Go reads it: bits that are left over may be anything.
+/// Base64 as Go decodes it: trailing bits are ignored.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new()
@@ -497,7 +486,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireNone),
 );
 
-/// The place where a text stops being base64.
+/// The position at which a text is invalid base64.
 fn corrupt(text: &str) -> usize {
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let found = text.bytes().position(|byte| !is_digit(byte));

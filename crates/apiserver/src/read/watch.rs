@@ -11,6 +11,7 @@ use std::vec;
 
 use bytes::Bytes;
 use futures_util::stream;
+use lockgate_go::number::int;
 use lockgate_kinds::protobuf;
 use lockgate_store::{Entry, Event, ReadAt, ReadError, Revision, Watch};
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ use crate::http::body::{Body, Response};
 use crate::http::in_flight::{InFlight, Permit};
 use crate::http::limits;
 use crate::http::negotiate::{Encoding, View, Wanted};
-use crate::http::query::{Query, int};
+use crate::http::query::Query;
 use crate::persist::Storage;
 use crate::read::list;
 use crate::registry::Resource;
@@ -33,15 +34,15 @@ use crate::tasks::Tasks;
 
 /// The interval of bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
-/// The shortest default timeout of a watch.
+/// The minimum default timeout of a watch.
 const DEFAULT_SECONDS: u64 = 1800;
-/// The longest that a watch lasts, whatever its client says: 30 years.
+/// The maximum timeout of a watch, whatever the client requests: 30 years.
 const LONGEST_SECONDS: u64 = 30 * 365 * 24 * 3600;
 
-/// The media type of a stream of protobuf.
+/// The media type of a protobuf stream.
 const STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
-/// The form in which a client wants objects.
+/// The representation of objects for a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shown {
     pub(crate) wanted: Wanted,
@@ -100,7 +101,7 @@ pub(crate) async fn watch(
     let seconds = seconds
         .and_then(|seconds| u64::try_from(seconds).ok())
         .filter(|&seconds| seconds > 0);
-    // A watch that is to last for ever lasts as long as a server does.
+    // An unlimited watch ends with the server.
     let seconds = seconds.unwrap_or_else(default_seconds).min(LONGEST_SECONDS);
     let end = Instant::now() + Duration::from_secs(seconds);
     let version = query.text("resourceVersion");
@@ -109,7 +110,7 @@ pub(crate) async fn watch(
     let wanted = if from_scratch {
         Revision::START
     } else {
-        // UPSTREAM: a text that is no number is an error without a status of its own.
+        // UPSTREAM: an invalid number is an error without a status.
         list::revision(version).map_err(|error| plain(error.to_string()))?
     };
     let shows_state = initial.unwrap_or(from_scratch);
@@ -176,7 +177,7 @@ fn next_bookmark(bookmarks: bool, end: Instant) -> Instant {
     }
 }
 
-/// A time between the default and twice of it, so that many watches do not end at once.
+/// A random time between the default and twice the default, so that watches do not all end at once.
 fn default_seconds() -> u64 {
     let mut byte = [0];
     let part = getrandom::fill(&mut byte).map_or(0, |()| u64::from(byte[0]));
@@ -189,7 +190,7 @@ fn too_old(wanted: Revision, oldest: Revision) -> Failure {
 
 fn streamed(body: Body, encoding: Encoding) -> Response {
     let mut response = Response::new(body);
-    // UPSTREAM: apiserver pkg/endpoints/handlers/watch.go. A stream of YAML is one of JSON.
+    // UPSTREAM: apiserver pkg/endpoints/handlers/watch.go. YAML watches are streamed as JSON.
     let media_type = match encoding {
         Encoding::Protobuf => STREAM,
         Encoding::Json { .. } | Encoding::Yaml => "application/json",
@@ -211,7 +212,7 @@ fn error_event(failure: &Failure, encoding: Encoding) -> Bytes {
     event("ERROR", &status, encoding)
 }
 
-/// An event with its object: a line, or a frame.
+/// An event with its object: a line, or a length-prefixed frame.
 fn event(kind: &str, object: &Value, encoding: Encoding) -> Bytes {
     if encoding != Encoding::Protobuf {
         let object = respond::object_text(object);
@@ -227,7 +228,7 @@ fn event(kind: &str, object: &Value, encoding: Encoding) -> Bytes {
 }
 
 impl EventStream {
-    /// The next event; none at the end.
+    /// The next event; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         self.reserved = None;
         if let Some(entry) = self.first.next() {
@@ -291,7 +292,7 @@ impl EventStream {
             (Some(new), Some(_)) => self.stored_event("MODIFIED", new).await,
             (Some(new), None) => self.stored_event("ADDED", new).await,
             (None, Some(old)) => {
-                // An object that is deleted or not selected any more has the resourceVersion of the change.
+                // A deleted or no longer matching object has the resourceVersion of the change.
                 let mut last = old.clone();
                 last.revision = event.revision();
                 self.stored_event("DELETED", &last).await
@@ -315,7 +316,7 @@ impl EventStream {
         Ok(is_included.then_some(entry))
     }
 
-    /// The event of a stored object, from its bytes where clients get those; none if the watch ends instead.
+    /// The event of a stored object, from its bytes if possible; `None` if the watch ends instead.
     async fn stored_event(&mut self, kind: &str, entry: &Entry) -> Option<Bytes> {
         if !self.reserve(entry.value.len()).await {
             self.is_over = true;
@@ -366,7 +367,7 @@ impl EventStream {
     fn event(&mut self, kind: &str, object: &Value) -> Bytes {
         if let Some(tables) = &mut self.tables {
             let table = tables.of_object(&self.resource, object);
-            // Only the first table names its columns.
+            // Only the first table contains column definitions.
             *tables = tables.without_headers();
             event(kind, &table, self.encoding)
         } else if let Some(version) = self.metadata_only {

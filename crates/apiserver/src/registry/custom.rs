@@ -30,7 +30,7 @@ const VERBS: [&str; 8] = [
     "update",
     "watch",
 ];
-/// The verbs of its parts.
+/// The verbs of its subresources.
 const PART_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// One version of a custom resource.
@@ -39,14 +39,14 @@ pub(crate) struct CustomVersion {
     resource: Arc<CustomResource>,
     version: Version,
     conversion: Arc<Conversion>,
-    /// Set while the definition is being deleted and accepts no new objects.
+    /// True while the CustomResourceDefinition is being deleted and accepts no new objects.
     terminating: bool,
-    /// The schema as the definition says it, for documents.
+    /// The schema of the CustomResourceDefinition, for documents.
     told: Value,
 }
 
 impl CustomVersion {
-    /// Reads an object with its defaults; also what a strict reader minds.
+    /// Decodes an object with its defaults, and returns the strict decoding findings.
     pub(crate) fn decode(
         &self,
         root: document::Value<'_>,
@@ -59,12 +59,12 @@ impl CustomVersion {
         Ok((object, findings))
     }
 
-    /// Reads an object that is a tree already, without defaults.
+    /// Decodes an object from a tree, without defaults.
     pub(crate) fn decode_value(&self, object: Value) -> Result<(Value, Vec<String>), ShapeError> {
         self.decode_from(object, Source::Request)
     }
 
-    /// The same for a tree that a configuration was merged into.
+    /// Decodes the result of an apply configuration merged into an object.
     pub(crate) fn decode_applied(&self, object: Value) -> Result<(Value, Vec<String>), ShapeError> {
         self.decode_from(object, Source::Applied)
     }
@@ -83,12 +83,12 @@ impl CustomVersion {
         Ok((object, findings))
     }
 
-    /// Returns true while the definition is being deleted.
+    /// Returns true while the CustomResourceDefinition is being deleted.
     pub(crate) fn is_terminating(&self) -> bool {
         self.terminating
     }
 
-    /// The schema as the definition says it.
+    /// The schema of the CustomResourceDefinition.
     pub(crate) fn declared_schema(&self) -> &Value {
         &self.told
     }
@@ -136,14 +136,14 @@ impl CustomVersion {
         &self.conversion
     }
 
-    /// Brings an object that was stored into the shape of today's schema.
+    /// Applies the current schema to a stored object.
     pub(crate) fn read_stored(&self, object: &mut Value) {
         self.prune(object);
         self.version.schema.drop_nulls(object);
         self.apply_defaults(object);
     }
 
-    /// Brings a converted object into the shape of the schema. Defaults are those of the stored version.
+    /// Applies the schema to a converted object. Defaults are those of the storage version.
     ///
     /// UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go (schemaCoercingConverter)
     pub(crate) fn coerce(&self, object: &mut Value) -> Result<(), ShapeError> {
@@ -151,7 +151,7 @@ impl CustomVersion {
         Ok(())
     }
 
-    /// Brings an object that admission has left into the form in which it is read from the store.
+    /// Converts an admitted object to the form in which it is read from the store.
     pub(crate) fn complete(&self, object: &mut Value) -> Result<(), ShapeError> {
         self.version.schema.read(object, Source::Store)?;
         self.apply_defaults(object);
@@ -222,7 +222,7 @@ impl Kind for CustomVersion {
     }
 }
 
-/// The resources that a definition adds, one for each version; none before it is established.
+/// The resources of a CustomResourceDefinition, one per version; none before it is established.
 pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
     if !lockgate_kinds::crd::has_status(definition, "Established", "True") {
         return Vec::new();
@@ -273,7 +273,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         .collect()
 }
 
-/// The schema of a version in a definition.
+/// The schema of a version in a CustomResourceDefinition.
 fn declared_schema(definition: &Value, version: &str) -> Value {
     let versions = definition
         .pointer("/spec/versions")

@@ -1,4 +1,4 @@
-//! Discovery documents: aggregated (one document for all groups) and by group.
+//! Discovery documents: aggregated (one document for all groups) and unaggregated.
 //!
 //! Aggregated documents are built once per snapshot of the registry, on request.
 
@@ -55,7 +55,7 @@ fn grouped(snapshot: &Snapshot) -> Groups<'_> {
             None => versions.push((&resource.version, vec![resource])),
         }
     }
-    // Definitions of one group may have different versions.
+    // CustomResourceDefinitions of one group may have different versions.
     for (_, versions) in &mut groups {
         let mut resources = versions.iter().flat_map(|(_, resources)| resources);
         if resources.all(|resource| resource.is_custom()) {
@@ -96,7 +96,7 @@ pub(crate) fn aggregate(snapshot: &Snapshot, core: bool) -> Value {
     })
 }
 
-/// The kind of an answer. Built-in resources leave out the group and the version they are in.
+/// The kind of a response. Built-in resources omit their own group and version.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/installer.go (ConvertGroupVersionIntoToDiscovery)
 fn response_kind(resource: &Resource, [group, version, kind]: [&str; 3]) -> Value {
@@ -139,7 +139,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
     value
 }
 
-/// `/api`, in the older form.
+/// `/api`, unaggregated.
 pub(crate) fn versions(server_address: &str) -> Value {
     json!({
         "kind": "APIVersions",
@@ -148,7 +148,7 @@ pub(crate) fn versions(server_address: &str) -> Value {
     })
 }
 
-/// `/apis`, in the older form.
+/// `/apis`, unaggregated.
 pub(crate) fn group_list(snapshot: &Snapshot) -> Value {
     let groups = grouped(snapshot)
         .into_iter()
@@ -205,7 +205,7 @@ pub(crate) fn resource_list(snapshot: &Snapshot, group: &str, version: &str) -> 
         "groupVersion": api_version(group, version),
         "resources": listed.collect::<Vec<_>>(),
     });
-    // UPSTREAM: apiserver pkg/endpoints/discovery/util.go: clients of the oldest group know none there.
+    // UPSTREAM: apiserver pkg/endpoints/discovery/util.go: clients of the core group do not expect one there.
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
@@ -227,14 +227,14 @@ fn listed_resource(resource: &Resource) -> Value {
     if !names.categories.is_empty() {
         value["categories"] = json!(names.categories);
     }
-    // Of what is kept alone.
+    // Only for stored resources.
     if names.verbs.iter().any(|verb| verb == "create") && names.verbs.len() > 1 {
         value["storageVersionHash"] = storage_version_hash(resource).into();
     }
     value
 }
 
-/// Tells the versions in which objects are kept apart.
+/// The hash of a resource's storage version.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/discovery/storageversionhash.go
 fn storage_version_hash(resource: &Resource) -> String {
@@ -251,7 +251,7 @@ fn listed_part(resource: &Resource, part: &Subresource) -> Value {
         "kind": part.kind,
         "verbs": part.verbs,
     });
-    // Said only where it differs from the list's own.
+    // Included only if it differs from the list's.
     if (part.group.as_str(), part.version.as_str()) != (resource.group(), resource.version.as_str())
     {
         if !part.group.is_empty() {

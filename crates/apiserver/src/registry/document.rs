@@ -1,4 +1,4 @@
-//! A document about the API, and the hash by which clients know it again.
+//! A document about the API, with a hash for client caches.
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha512};
@@ -19,7 +19,7 @@ impl Document {
     }
 }
 
-/// The digits of a digest.
+/// The hexadecimal digits of a digest.
 pub(crate) fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02X}")).collect()
 }

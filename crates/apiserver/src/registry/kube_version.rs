@@ -1,4 +1,4 @@
-//! The order of versions: `v2`, `v1`, `v1beta1`, `v1alpha2`, and then whatever else there is, by letter.
+//! The order of versions: `v2`, `v1`, `v1beta1`, `v1alpha2`, and then all others, alphabetically.
 //!
 //! UPSTREAM: apimachinery pkg/version/helpers.go (CompareKubeAwareVersionStrings)
 
@@ -43,7 +43,7 @@ impl Place {
     }
 }
 
-/// A number without a zero in front.
+/// Parses a number without leading zeros.
 fn number(text: &str) -> Option<u64> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|_| is_plain)

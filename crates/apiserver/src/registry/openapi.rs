@@ -26,7 +26,7 @@ fn described(text: Option<DescriptionText>) -> Descriptions {
     text.map_or_else(Descriptions::default, |text| Descriptions::parse(text()))
 }
 
-/// The documents by their paths, such as `apis/apps/v1`.
+/// The documents by path, such as `apis/apps/v1`.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     descriptions: Option<DescriptionText>,
@@ -126,12 +126,12 @@ fn served(resource: &Arc<Resource>) -> Option<Served<'_>> {
 }
 
 impl Snapshot {
-    /// The schema of a resource's objects without references; none if it has too many levels.
+    /// The schema of a resource's objects without references; `None` if it is nested too deeply.
     pub(crate) fn resolved_schema(resource: &Arc<Resource>, depth: usize) -> Option<Value> {
         openapi::resolved_schema(&served(resource)?, depth)
     }
 
-    /// The index of the documents of OpenAPI v3.
+    /// The index of OpenAPI v3 documents.
     pub(crate) fn openapi_index(&self) -> &Document {
         self.openapi.index.get_or_init(|| {
             let documents = self.openapi.documents.iter();
@@ -145,12 +145,12 @@ impl Snapshot {
         })
     }
 
-    /// The hash of the document of one version of a group; none if it is not served.
+    /// The hash of the document of a group version; `None` if it is not served.
     pub(crate) fn openapi_hash(&self, path: &str) -> Option<&str> {
         self.openapi.documents.get(path).map(Entry::hash)
     }
 
-    /// The document of one version of a group.
+    /// The document of a group version.
     pub(crate) fn openapi_document(&self, path: &str) -> Option<Document> {
         let entry = self.openapi.documents.get(path)?;
         Some(Document {
@@ -159,7 +159,7 @@ impl Snapshot {
         })
     }
 
-    /// Everything as OpenAPI v2.
+    /// The OpenAPI v2 document.
     pub(crate) fn openapi_v2(&self) -> &Document {
         self.openapi
             .v2
@@ -180,7 +180,7 @@ impl Snapshot {
     }
 }
 
-/// The URL at which a document with this hash never changes.
+/// The URL of a document with its hash, whose content never changes.
 pub(crate) fn document_url(path: &str, hash: &str) -> String {
     format!("/openapi/v3/{path}?hash={hash}")
 }

@@ -26,7 +26,7 @@ pub(crate) fn of(resource: &Resource, object: &Value) -> Outcome<Value> {
 /// Sets the desired replicas of an object from its scale.
 pub(crate) fn apply(resource: &Resource, object: &mut Value, scale: &Value) -> Outcome<()> {
     let mut scale = scale.clone();
-    // The resourceVersion was checked already.
+    // The resourceVersion has been checked already.
     if let Some(metadata) = scale.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");
     }
@@ -40,7 +40,7 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value, scale: &Value) -> O
     Ok(())
 }
 
-/// Checks that an object whose scale is read says how many replicas it asks for.
+/// Checks that an object specifies its replicas, when its scale is read.
 ///
 /// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/etcd.go (ScaleREST.Get)
 pub(crate) fn check_replicas(resource: &Resource, object: &Value) -> Outcome<()> {
@@ -56,10 +56,10 @@ pub(crate) fn check_replicas(resource: &Resource, object: &Value) -> Outcome<()>
     }
 }
 
-/// The replicas that a patch finds where a custom resource says nothing of them.
+/// The placeholder for absent replicas of a custom resource while its scale is patched.
 pub(crate) const UNKNOWN: i64 = i32::MIN as i64;
 
-/// The scale that a patch is applied to: it tells replicas that are missing from none.
+/// The scale that a patch is applied to, in which absent replicas differ from zero.
 ///
 /// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/etcd.go (scaleUpdatedObjectInfo)
 pub(crate) fn to_patch(resource: &Resource, object: &Value, mut scale: Value) -> Value {

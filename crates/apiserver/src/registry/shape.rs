@@ -19,7 +19,7 @@ use crate::http::negotiate::{ACCEPTED, ACCEPTED_CUSTOM};
 use crate::metadata::now;
 use crate::registry::custom::CustomVersion;
 
-/// A kind without rules of its own, which is sent and never stored.
+/// A kind without rules of its own, which is never stored.
 #[derive(Debug)]
 struct Unstored;
 
@@ -28,18 +28,18 @@ impl Kind for Unstored {}
 /// The representation of a resource's objects.
 #[derive(Debug, Clone)]
 pub(crate) enum Shape {
-    /// A kind of the tables.
+    /// A kind of the built-in tables.
     BuiltIn {
         ty: Type,
         row: &'static kinds::Resource,
     },
-    /// A webhook configuration, whose rules are written in the crate `api`.
+    /// A webhook configuration, with its rules in the crate `api`.
     Registration {
         kind: ConfigurationKind,
         version: Version,
         row: &'static kinds::Resource,
     },
-    /// A kind that is sent and never stored, such as `Scale`.
+    /// A kind that is never stored, such as `Scale`.
     Plain(Type),
     /// A version of a custom resource.
     Custom(Arc<CustomVersion>),
@@ -55,7 +55,7 @@ impl Shape {
         Some(Self::BuiltIn { ty, row })
     }
 
-    /// The media types bodies may have.
+    /// The accepted media types of bodies.
     pub(crate) fn accepted(&self) -> &'static [&'static str] {
         match self {
             Self::Custom(_) => &ACCEPTED_CUSTOM,
@@ -63,7 +63,7 @@ impl Shape {
         }
     }
 
-    /// Reads an object with the defaults of its version; also what a strict reader minds.
+    /// Decodes an object with the defaults of its version, and returns the strict decoding findings.
     pub(crate) fn decode(
         &self,
         root: document::Value<'_>,
@@ -72,7 +72,7 @@ impl Shape {
         Ok((object, findings))
     }
 
-    /// The same, with the empty lists and maps that are left out of the object.
+    /// The same, with the empty lists and maps that are omitted from the object.
     pub(crate) fn decode_with_empties(
         &self,
         root: document::Value<'_>,
@@ -101,7 +101,7 @@ impl Shape {
         Ok((object, findings, Empties::default()))
     }
 
-    /// Reads a protobuf message with the defaults of its version.
+    /// Decodes a protobuf message with the defaults of its version.
     pub(crate) fn decode_protobuf(&self, message: &[u8]) -> Result<(Value, Empties), ShapeError> {
         let mut empties = Empties::default();
         let object = match self {
@@ -125,12 +125,12 @@ impl Shape {
         Ok((object, empties))
     }
 
-    /// Reads an object that is a tree already, without defaults.
+    /// Decodes an object from a tree, without defaults.
     pub(crate) fn decode_value(&self, value: Value) -> Result<(Value, Vec<String>), ShapeError> {
         self.decode_tree(value, Type::decode_value)
     }
 
-    /// The same for a tree that a JSON patch or a merge patch made. Empty lists and maps stay, for
+    /// The same for the result of a JSON patch or merge patch. Empty lists and maps are kept for
     /// [`Shape::complete_decoded`].
     pub(crate) fn decode_patched(&self, value: Value) -> Result<(Value, Vec<String>), ShapeError> {
         self.decode_tree(value, Type::decode_patched)
@@ -162,8 +162,8 @@ impl Shape {
         }
     }
 
-    /// Fills in the defaults of an object that was patched or applied and decoded, and takes out the empty
-    /// lists and maps that Go does not write.
+    /// Applies the defaults to a patched or applied object after decoding, and removes the empty lists and maps that Go
+    /// does not encode.
     pub(crate) fn complete_decoded(&self, object: &mut Value) -> Empties {
         let shares_labels = self.kind().shares_labels(object);
         // Defaults apply to absent fields, not to empty lists.
@@ -177,8 +177,8 @@ impl Shape {
         empties.with_shared_labels(shares_labels)
     }
 
-    /// The same for a tree that a strategic merge patch made, or that a configuration was merged into, which
-    /// upstream converts rather than decode.
+    /// The same for the result of a strategic merge patch or an apply configuration, which upstream converts instead of
+    /// decoding.
     pub(crate) fn decode_merged(&self, value: Value) -> Result<(Value, Vec<String>), ShapeError> {
         match self {
             Self::BuiltIn { ty, row } => {
@@ -210,12 +210,12 @@ impl Shape {
         }
     }
 
-    /// Fills in the defaults of the version.
+    /// Applies the defaults of the version.
     pub(crate) fn apply_defaults(&self, value: &mut Value) {
         apply_defaults(self.kind(), value);
     }
 
-    /// The webhook configuration a tree says, if it says one.
+    /// Converts a tree to a webhook configuration, if it is one.
     pub(crate) fn configuration(&self, value: &Value) -> Option<Configuration> {
         let Self::Registration { kind, version, .. } = self else {
             return None;
@@ -225,7 +225,7 @@ impl Shape {
         Some(decoded.value)
     }
 
-    /// Brings an object into its stored form: drops unknown fields, and applies defaults that depend on server-set
+    /// Converts an object to its stored form: drops unknown fields, and applies defaults that depend on server-set
     /// fields.
     pub(crate) fn complete(&self, value: &mut Value) -> Result<(), ShapeError> {
         match self {
@@ -237,7 +237,7 @@ impl Shape {
                 }
             }
             Self::Registration { row, .. } => {
-                // Rules have seen them, and Go does not write them.
+                // Validation has seen them, and Go does not encode them.
                 let ty = registration_type(row)?;
                 let _left_out = ty.take_empties(value);
                 ty.forget_empty(value);
@@ -247,7 +247,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Brings an object that was converted into the shape of this version.
+    /// Applies the schema of this version to a converted object.
     pub(crate) fn coerce(&self, value: &mut Value) -> Result<(), ShapeError> {
         match self {
             Self::Custom(custom) => custom.coerce(value),
@@ -255,14 +255,14 @@ impl Shape {
         }
     }
 
-    /// Brings an object that was stored into shape: definitions change while objects stay.
+    /// Applies the current schema to a stored object: CustomResourceDefinitions may change after objects are stored.
     pub(crate) fn read_stored(&self, value: &mut Value) {
         if let Self::Custom(custom) = self {
             custom.read_stored(value);
         }
     }
 
-    /// The same object in another version of a built-in kind.
+    /// Converts an object to another version of a built-in kind.
     pub(crate) fn convert(&self, value: &Value, to: &Self) -> Result<Value, VersionError> {
         match (self, to) {
             (Self::BuiltIn { .. }, Self::BuiltIn { row, .. }) => {
@@ -277,17 +277,17 @@ impl Shape {
         }
     }
 
-    /// The type strategic merges go by; custom resources have none.
+    /// The type for strategic merges; custom resources have none.
     pub(crate) fn merge_type(&self) -> Option<Type> {
         match self {
             Self::BuiltIn { ty, .. } | Self::Plain(ty) => Some(*ty),
-            // The members to merge by are the same in all versions.
+            // The merge keys are the same in all versions.
             Self::Registration { row, .. } => type_of(row.group, "v1", row.kind),
             Self::Custom(_) => None,
         }
     }
 
-    /// The shape that owners of fields go by.
+    /// The type or schema for managed fields.
     pub(crate) fn owned(&self) -> Option<Owned<'_>> {
         match self {
             Self::Custom(custom) => Some(Owned::Custom(custom.schema())),
@@ -300,7 +300,7 @@ impl Shape {
         match self {
             Self::BuiltIn { ty, .. } | Self::Plain(ty) => semantically_equal(*ty, one, other),
             Self::Registration { .. } => lockgate_admission::equality::typed(one, other),
-            // Go holds them as maps: a member that is empty is there all the same.
+            // Go holds them as maps, in which empty fields are present.
             Self::Custom(_) => lockgate_admission::equality::custom(one, other),
         }
     }
@@ -315,7 +315,7 @@ impl Shape {
         }
     }
 
-    /// The line of a built-in resource.
+    /// The table row of a built-in resource.
     pub(crate) fn row(&self) -> Option<&'static kinds::Resource> {
         match self {
             Self::BuiltIn { row, .. } | Self::Registration { row, .. } => Some(row),
@@ -323,7 +323,7 @@ impl Shape {
         }
     }
 
-    /// Field selectors may name this field.
+    /// Returns true if field selectors support this field.
     pub(crate) fn knows_field(&self, label: &str) -> bool {
         match (self.row(), self) {
             (Some(row), _) => kinds::field_selector(row, label).is_some(),
@@ -332,12 +332,12 @@ impl Shape {
         }
     }
 
-    /// The answer to a field selector that names another field.
+    /// The error for an unsupported field in a selector.
     pub(crate) fn unknown_field(&self, label: &str) -> String {
         self.kind().unsupported_field_label(label)
     }
 
-    /// The text of a field that selectors may name.
+    /// The value of a selectable field.
     pub(crate) fn read_field(&self, label: &str, object: &Value) -> String {
         match (self.row(), self) {
             (Some(row), _) => kinds::field_selector(row, label)
@@ -349,15 +349,15 @@ impl Shape {
     }
 }
 
-/// Definitions and API services are JSON in etcd, everything else that is built in is protobuf, in which a
-/// list without elements is none.
+/// CustomResourceDefinitions and APIServices are JSON in etcd, all other built-in resources are protobuf, in which an
+/// empty list is absent.
 ///
 /// UPSTREAM: kubernetes cmd/kube-apiserver/app (the codecs of apiextensions and of the aggregator)
 fn is_stored_as_json(row: &kinds::Resource) -> bool {
     matches!(row.group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
 }
 
-/// The error about an object of no type that cannot be made one of its type.
+/// The error for a merged object that cannot be converted to its type.
 ///
 /// UPSTREAM: apimachinery pkg/runtime/scheme.go (unstructuredToTyped)
 pub(crate) fn not_converted(api_version: &str, kind: &str, error: &ShapeError) -> String {
@@ -365,7 +365,7 @@ pub(crate) fn not_converted(api_version: &str, kind: &str, error: &ShapeError) -
     format!("unable to convert unstructured object to {kind}: {error}")
 }
 
-/// A kind as Go prints it: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.
+/// A kind in Go's format: `apps/v1, Kind=Deployment`, `/v1, Kind=Pod`.
 pub(crate) fn go_kind(api_version: &str, kind: &str) -> String {
     let group = if api_version.contains('/') { "" } else { "/" };
     format!("{group}{api_version}, Kind={kind}")
@@ -389,7 +389,7 @@ fn name_type(object: &mut Value, row: &kinds::Resource) {
 }
 
 impl Resource {
-    /// Whose columns tables of its objects have.
+    /// The kind that determines the table columns.
     pub(crate) fn table_kind(&self) -> table::Kind<'_> {
         match (self.shape.row(), &self.shape) {
             (Some(row), _) => table::Kind::BuiltIn(row),

@@ -1,4 +1,4 @@
-//! The errors of decoding and converting objects, in upstream's words.
+//! The errors of decoding and converting objects, with upstream's messages.
 
 use lockgate_api::decode::DecodeError as WireError;
 use lockgate_api::document::SyntaxError;
@@ -7,7 +7,7 @@ use lockgate_kinds::structural::ReadError;
 use lockgate_kinds::tree::NumberError;
 use lockgate_kinds::{protobuf, typed};
 
-/// A value that is not an object of its shape.
+/// A value that does not match its shape.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShapeError {
     #[error(transparent)]
@@ -28,7 +28,7 @@ pub(crate) enum ShapeError {
     NoProtobuf,
 }
 
-/// An object that has no form in another version.
+/// An object that cannot be represented in another version.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VersionError {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Lists that are written from stored bytes: objects, their metadata, or rows of a table.
+//! Lists that are encoded from stored bytes: objects, their metadata, or table rows.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::error::{Outcome, internal};
 use crate::http::body::Pieces;
 use crate::registry::Resource;
 
-/// A list of stored objects. It shares the bytes with the store, so that a slowly read list costs hardly any memory.
+/// A list of stored objects. It shares the bytes with the store, so that a slowly read list uses hardly any memory.
 #[derive(Debug)]
 pub(crate) struct StoredList {
     resource: Arc<Resource>,
@@ -24,7 +24,7 @@ pub(crate) struct StoredList {
     form: Form,
     /// The number of written items; `None` before the head.
     written: Option<usize>,
-    /// The stored bytes that are left of the last one: large objects are not copied for each of their readers.
+    /// The remaining stored bytes of the last item: large objects are not copied for each reader.
     rest: Box<Bytes>,
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct StoredList {
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Objects,
-    /// In this version of `meta.k8s.io`.
+    /// Metadata, in this version of `meta.k8s.io`.
     Metadata(&'static str),
-    /// Rows of a table, with the ages of one moment.
+    /// Table rows, with ages relative to one point in time.
     Rows(table::Options<'static>),
 }
 
@@ -50,44 +50,43 @@ impl StoredList {
         }
     }
 
-    /// The metadata of the objects instead of the objects.
+    /// Converts it to a list of metadata.
     pub(super) fn of_metadata(mut self, version: &'static str) -> Self {
         self.form = Form::Metadata(version);
         self
     }
 
-    /// Returns true if the rows of a table can be written one by one. Kinds whose rows have an order of
-    /// their own need all objects at once.
+    /// Returns true if table rows can be encoded one by one. Kinds with a custom row order need all objects at once.
     pub(super) fn has_rows(&self) -> bool {
         let row = self.resource.shape.row();
         row.is_some_and(|row| row.rules.sort_key(&Value::Null).is_none())
     }
 
-    /// A table instead of the list.
+    /// Converts it to a table.
     pub(super) fn into_table(mut self, tables: Tables) -> Self {
         self.form = Form::Rows(tables.options());
         self
     }
 
-    /// About how many bytes the list has.
+    /// The approximate size of the list in bytes.
     pub(super) fn size(&self) -> usize {
         let items = self.entries.iter().map(|entry| entry.value.len() + 128);
         256 + items.sum::<usize>()
     }
 
-    /// All of it.
+    /// The entire encoded list.
     pub(super) fn text(&self) -> Outcome<String> {
         let mut text = String::with_capacity(self.size());
         self.write_head(&mut text);
         for index in 0..self.entries.len() {
             self.write_item(&mut text, index)?;
         }
-        // UPSTREAM: apiserver pkg/endpoints/handlers/response.go (asPartialObjectMetadataList) appends to no list.
-        if matches!(self.form, Form::Metadata(_)) && self.entries.is_empty() && text.ends_with('[')
+        // UPSTREAM: apiserver pkg/endpoints/handlers/response.go (asPartialObjectMetadataList): an empty list is nil.
+        if matches!(self.form, Form::Metadata(_))
+            && self.entries.is_empty()
+            && let Some(head) = text.strip_suffix('[')
         {
-            text.pop();
-            text.push_str("null}");
-            return Ok(text);
+            return Ok(format!("{head}null}}"));
         }
         text.push_str("]}");
         Ok(text)
@@ -112,7 +111,7 @@ impl StoredList {
         text.push_str(&list_head(type_meta, &self.metadata));
     }
 
-    /// Writes an item, or the beginning of an item larger than the limit; returns the rest.
+    /// Encodes an item, or the start of an item larger than the limit; returns the rest.
     fn begin_item(&self, text: &mut String, index: usize, size: usize) -> Outcome<Bytes> {
         match self.entries.get(index) {
             Some(entry) if matches!(self.form, Form::Objects) && entry.value.len() > size => {
@@ -156,7 +155,7 @@ impl StoredList {
             .map(|cells| encoding::render_cells(text, &entry.value, cells, options.now));
         let metadata = match found {
             Some(Ok(metadata)) => Some(metadata),
-            // Rows of other kinds need the object.
+            // Rows of other kinds need the parsed object.
             _ => {
                 text.truncate(before);
                 let object = encoding::parse_shown(entry)?;
@@ -175,8 +174,8 @@ impl StoredList {
     }
 }
 
-/// Appends the metadata of a stored object as an object of its own, of a version of `meta.k8s.io`. The text of the
-/// metadata is looked for unless it is known.
+/// Appends the metadata of a stored object as a PartialObjectMetadata of a version of `meta.k8s.io`. It is scanned for
+/// unless its text is known.
 pub(crate) fn render_partial(
     text: &mut String,
     entry: &Entry,
@@ -191,7 +190,7 @@ pub(crate) fn render_partial(
     Ok(())
 }
 
-/// The beginning of a list, up to its items.
+/// The start of a list, up to its items.
 pub(crate) fn list_head(type_meta: TypeMeta<'_>, metadata: &Value) -> String {
     format!(
         "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
@@ -218,7 +217,7 @@ impl Pieces for StoredList {
         while at < self.entries.len() && text.len() < size && self.rest.is_empty() {
             match self.begin_item(&mut text, at, size) {
                 Ok(rest) => *self.rest = rest,
-                // The answer has begun: a list that ends in the middle is no list to any client.
+                // The response has started: a truncated list is invalid JSON to any client.
                 Err(_) => {
                     tracing::error!("cannot encode a stored object, list response truncated");
                     self.written = Some(self.entries.len() + 1);

@@ -1,4 +1,4 @@
-//! Queries of a program that embeds the server: authentication, authorization, and objects.
+//! The API for embedding programs: authentication, authorization, and objects.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,19 +15,18 @@ use crate::http::listen::Peer;
 use crate::pipeline::Pipeline;
 use crate::registry::split_api_version;
 
-/// The server as a program around it sees it. Cheap to clone.
+/// Access to the server for an embedding program. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Access {
     pub(super) pipeline: Arc<Pipeline>,
 }
 
 impl Access {
-    /// Authenticates a caller by the headers of its request, as the API does. A caller without a bearer
-    /// token is anonymous.
+    /// Authenticates a client by its headers, as the API does. A client without a bearer token is anonymous.
     ///
     /// # Errors
     ///
-    /// The token is unknown, or anonymous requests are disabled.
+    /// Fails if the token is unknown, or anonymous requests are disabled.
     pub async fn authenticate(
         &self,
         address: SocketAddr,
@@ -55,12 +54,11 @@ impl Access {
         snapshot.by_kind(group, version, kind).is_some()
     }
 
-    /// The first objects of a resource in its newest state, `limit` at most. None are of a resource
-    /// that is not served.
+    /// The first objects of a resource in the latest state, at most `limit`. Empty if the resource is not served.
     ///
     /// # Errors
     ///
-    /// The store does not answer, or an object in it cannot be decoded.
+    /// Fails if the store is unavailable, or an object cannot be decoded.
     pub async fn objects(
         &self,
         (group, version, plural): (&str, &str, &str),

@@ -1,4 +1,4 @@
-//! Starting a server, and stopping it.
+//! Startup and shutdown of a server.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -73,14 +73,14 @@ use crate::tasks::Tasks;
 use crate::write::Writer;
 use crate::write::admission::Admitter;
 
-/// The most policies that are named at start.
+/// The maximum number of policies that are logged at startup.
 const SHOWN_POLICIES: usize = 20;
 
-/// The failure of a start.
+/// A startup error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The address is taken, or not ours.
+    /// The address is in use, or not local.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
@@ -88,7 +88,7 @@ pub enum StartError {
         /// The cause.
         source: std::io::Error,
     },
-    /// Certificates of the server.
+    /// The server's certificates are invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// A file cannot be read.
@@ -99,7 +99,7 @@ pub enum StartError {
         /// The cause.
         source: std::io::Error,
     },
-    /// The token file.
+    /// The token file is invalid.
     #[error("cannot use `{path}`: {source}")]
     Tokens {
         /// The file.
@@ -107,7 +107,7 @@ pub enum StartError {
         /// The cause.
         source: TokenFileError,
     },
-    /// The audit policy.
+    /// The audit policy is invalid.
     #[error("cannot use `{path}`: {source}")]
     AuditPolicy {
         /// The file.
@@ -115,33 +115,33 @@ pub enum StartError {
         /// The cause.
         source: PolicyError,
     },
-    /// Plugins that were enabled or disabled by name.
+    /// An enabled or disabled plugin is unknown, or its configuration is invalid.
     #[error(transparent)]
     Plugins(#[from] PluginError),
-    /// The admission configuration file, the manifests it names, or the proxy settings.
+    /// The admission configuration file, a static manifest, or the proxy settings are invalid.
     #[error("{0}")]
     Admission(String),
-    /// Storage.
+    /// The storage is unavailable.
     #[error(transparent)]
     Storage(#[from] Unavailable),
-    /// Stored objects that the server is made from cannot be read or written.
+    /// Stored objects cannot be read or written at startup.
     #[error("cannot restore the stored objects: {0}")]
     Restore(String),
-    /// A key of service account tokens.
+    /// A ServiceAccount token key is invalid.
     #[error("cannot use `{path}`: it contains no P-256, P-384 or RSA key")]
     Key {
         /// The file.
         path: PathBuf,
     },
-    /// The issuers of tokens, or the URI of their keys.
+    /// The issuers or the JWKS URI are invalid.
     #[error("{0}")]
     ServiceAccounts(String),
-    /// The key that signs tokens.
+    /// The signing key cannot be generated.
     #[error("{0}")]
     Other(&'static str),
 }
 
-/// A server that runs. Dropping it stops it at once; [`Running::stop`] lets requests end.
+/// A running server. Dropping it stops it immediately; [`Running::stop`] drains requests.
 #[derive(Debug)]
 pub struct Running {
     pipeline: Arc<Pipeline>,
@@ -163,7 +163,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// The settings cannot be used, or the address is taken.
+    /// Fails if the settings are invalid, or the address is in use.
     pub async fn start(settings: Settings, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let started = Instant::now();
         let address = SocketAddr::new(settings.bind_address, settings.secure_port);
@@ -220,7 +220,7 @@ impl Running {
             .map_err(|Failure(status)| StartError::Restore(status.message))?;
         let for_workloads = simulated.is_some().then(|| writer.clone());
         let context = controllers::Context::new(writer.clone(), controllers, quotas);
-        // What they do follows what others write, and may be as much work as they like.
+        // Controllers have separate threads, as the amount of their work is unbounded.
         let (handshakes, threads) = (threads(Work::Handshakes)?, threads(Work::Controllers)?);
         let replica = Replica::join(writer, address, advertised, &tasks, &threads);
         controllers::start(context, replica.leads(), &tasks, &threads);
@@ -253,14 +253,14 @@ impl Running {
         })
     }
 
-    /// The address it listens on.
+    /// The listen address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The URL for clients on this machine. A server that listens on all addresses is reached
-    /// through the loopback, for which its certificate is valid.
+    /// through loopback, for which its certificate is valid.
     #[must_use]
     pub fn url(&self) -> String {
         let mut address = self.address;
@@ -322,17 +322,17 @@ impl Running {
         )
     }
 
-    /// Applies the objects of a YAML or JSON stream through admission, in order; what exists is merged
-    /// with. Returns the objects and the warnings.
+    /// Applies the objects of a YAML or JSON stream through admission, in order; existing objects are merged. Returns
+    /// the objects and the warnings.
     ///
     /// # Errors
     ///
-    /// The first object that the server rejects. Objects before it stay.
+    /// Fails with the first rejected object. Objects before it are kept.
     pub async fn apply(&self, manifests: &str) -> Result<Applied, ApplyError> {
         crate::apply::apply(&self.pipeline.writer, manifests).await
     }
 
-    /// Callers and objects of the server, for a program around it.
+    /// Access to authentication, authorization and objects, for an embedding program.
     #[must_use]
     pub fn access(&self) -> Access {
         Access {
@@ -340,7 +340,7 @@ impl Running {
         }
     }
 
-    /// The serving certificate of the server, for others that listen beside it.
+    /// The server's TLS configuration, for additional listeners.
     #[must_use]
     pub fn tls(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.tls)
@@ -360,7 +360,7 @@ impl Running {
         lines.collect()
     }
 
-    /// The admission policies in force as text, by kind: how many, and the first of them.
+    /// The effective admission policies as text, by kind: their number, and the first of them.
     #[must_use]
     pub fn policies(&self) -> Vec<String> {
         let kinds = [
@@ -520,7 +520,7 @@ fn build(
         builder = builder.plugin(Arc::clone(plugin));
     }
     let switches = Switches::new(&settings.enable_plugins, &settings.disable_plugins);
-    // Names come first: a plugin that is not known has no configuration.
+    // Names are checked first: an unknown plugin has no configuration.
     switches.check(settings.plugins.0.iter().map(|plugin| plugin.name()))?;
     let plugin_parts = PluginParts {
         host,
@@ -651,7 +651,7 @@ fn build(
     Ok((pipeline, quotas))
 }
 
-/// The data of the config map by which aggregated servers authenticate clients.
+/// The data of the ConfigMap with which aggregated servers authenticate clients.
 ///
 /// UPSTREAM: kubernetes pkg/controlplane/controller/clusterauthenticationtrust
 fn authentication(
@@ -676,7 +676,7 @@ fn authentication(
         let mut ca_pem = front_proxy.ca_pem.clone();
         let mut names = allowed_names.clone();
         if let (Some(file), None) = (client_ca_file, &settings.proxy_client_files) {
-            // The proxies in front of this server, and this one.
+            // The CAs of authenticating proxies, and of this server.
             ca_pem.push_str(&read(file)?);
             if !names.is_empty() {
                 names.push(String::from(FRONT_PROXY_CLIENT));
@@ -694,7 +694,7 @@ fn authentication(
     Ok(data)
 }
 
-/// Resolves nothing.
+/// A resolver without Services.
 #[derive(Debug)]
 struct Unmapped;
 
@@ -768,7 +768,7 @@ fn signer(settings: &Settings) -> Result<Signer, StartError> {
     Ok(Signer::new(key, others, issuers, audiences))
 }
 
-/// The documents of OpenID discovery. An issuer that is no URL, as it may be, has none.
+/// The OpenID discovery documents. `None` for an issuer that is not a URL.
 fn discovery(settings: &Settings, signer: &Signer, bound: SocketAddr) -> Option<Discovery> {
     let advertised = settings.advertise_address;
     let external = advertised.unwrap_or_else(|| match bound.ip() {
@@ -814,8 +814,8 @@ fn audit(settings: &Settings) -> Result<Audit, StartError> {
     })
 }
 
-/// The variables of the process that are text. Proxies are among them, and one that cannot be read would
-/// mean no proxy.
+/// The environment variables, which must be valid strings: proxies are among them, and an ignored one would mean no
+/// proxy.
 fn environment() -> Result<Vec<(String, String)>, StartError> {
     let mut variables = Vec::new();
     for (name, value) in std::env::vars_os() {

@@ -20,11 +20,11 @@ use crate::write::managed_fields::Tracked;
 #[derive(Debug, Clone)]
 pub(crate) struct Admitter {
     pub(crate) engine: Engine,
-    /// Told of every run of admission.
+    /// Observes every admission run.
     pub(crate) observer: Option<Observer>,
 }
 
-/// A write as it is submitted to admission.
+/// A write for admission.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) operation: Operation,
@@ -35,7 +35,7 @@ pub(crate) struct Submission {
     dry_run: bool,
     object: Option<Value>,
     old: Option<Object>,
-    /// True if admission may not spoil the managed fields of the object.
+    /// True if admission must not invalidate the managed fields of the object.
     is_tracked: bool,
     fine_times: bool,
 }
@@ -95,20 +95,20 @@ impl Submission {
         self
     }
 
-    /// The kind of the object, if it differs from the resource's.
+    /// Sets the kind of the object, if it differs from the resource's.
     pub(crate) fn kind(mut self, kind: GroupVersionKind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// An object whose managed fields were updated; admission cannot spoil them.
+    /// Sets an object with updated managed fields, which admission must not invalidate.
     pub(crate) fn tracked(mut self, tracked: Tracked) -> Self {
         self.is_tracked = true;
         self.fine_times = tracked.fine_times;
         self.object(tracked.object)
     }
 
-    /// Upstream keeps managed fields of the object whose times are finer than their text says.
+    /// Records if managed fields have timestamps with a higher resolution than their JSON, which upstream keeps.
     pub(crate) fn fine_times(mut self, are_fine: bool) -> Self {
         self.fine_times = are_fine;
         self
@@ -120,7 +120,7 @@ pub(crate) fn managed_fields(object: &Value) -> Option<&Value> {
 }
 
 impl Admitter {
-    /// Begins an attempt at a write.
+    /// Starts an attempt at a write.
     pub(crate) fn begin<'a>(&'a self, request: &'a Request, submission: Submission) -> Attempt<'a> {
         let Submission {
             operation,
@@ -159,7 +159,7 @@ impl Admitter {
         }
     }
 
-    /// Both steps, for a write without an object that could change.
+    /// Runs both steps, for a write without an object.
     pub(crate) async fn decide(&self, request: &Request, submission: Submission) -> Outcome<()> {
         let mut attempt = self.begin(request, submission);
         conclude(self.engine.admit(&mut attempt.admission).await)?;
@@ -167,14 +167,13 @@ impl Admitter {
     }
 }
 
-/// One attempt at a write on its way through admission. Its warnings and annotations are noted when it
-/// ends, however it ends.
+/// One attempt at a write during admission. Its warnings and annotations are recorded whatever the outcome.
 #[derive(Debug)]
 pub(crate) struct Attempt<'a> {
     admitter: &'a Admitter,
     request: &'a Request,
     admission: Admission,
-    /// True if admission may not spoil the managed fields of the object.
+    /// True if admission must not invalidate the managed fields of the object.
     is_tracked: bool,
 }
 
@@ -186,7 +185,7 @@ fn conclude(decision: Decision) -> Outcome<()> {
 }
 
 impl Attempt<'_> {
-    /// The mutating step.
+    /// Runs the mutating step.
     pub(crate) async fn mutate(&mut self) -> Outcome<Value> {
         conclude(self.admitter.engine.admit(&mut self.admission).await)?;
         let object = self.admission.take_object();
@@ -215,8 +214,8 @@ impl Attempt<'_> {
         Ok(object)
     }
 
-    /// The validating step on the final object, which is given back. May be repeated with another one. `old` is the
-    /// object before, if it is another one than for the mutating step.
+    /// Runs the validating step on the final object, and returns the object. May be repeated with another one. `old`
+    /// replaces the old object of the mutating step.
     pub(crate) async fn validate(
         &mut self,
         object: Value,

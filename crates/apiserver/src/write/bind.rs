@@ -1,4 +1,4 @@
-//! Binding a pod to a node, by `pods/NAME/binding` or by the older `bindings`.
+//! Binds a Pod to a node, through `pods/NAME/binding` or the deprecated `bindings`.
 
 use lockgate_api::field::{FieldError, Path, Shown};
 use lockgate_go::quote::quote;
@@ -29,7 +29,7 @@ pub(crate) async fn bind(writer: &Writer, request: &Request, body: PartBody) -> 
     if request.name().is_empty() && metadata::text(&binding, "name").is_empty() {
         return Err(bad_request("Name parameter required."));
     }
-    // The path of `bindings` names no pod; the binding does.
+    // The path of `bindings` contains no Pod; the binding does.
     let name = match request.name() {
         "" => metadata::text(&binding, "name").to_owned(),
         name => name.to_owned(),
@@ -57,7 +57,7 @@ struct Bind<'b> {
     dry_run: bool,
 }
 
-/// The node a binding names.
+/// The target node of a binding.
 fn node(binding: &Value) -> Outcome<&str> {
     let text = |pointer: &str| {
         let found = binding.pointer(pointer).and_then(Value::as_str);
@@ -74,7 +74,7 @@ fn node(binding: &Value) -> Outcome<&str> {
     if node.is_empty() {
         errors.push(FieldError::required(&path.child("name"), "").to_string());
     }
-    // Upstream tells them without a status of their own.
+    // Upstream's errors have no status.
     match errors.as_slice() {
         [] => Ok(node),
         [error] => Err(plain(error.clone())),

@@ -1,4 +1,4 @@
-//! The disruption budget of a pod that is evicted: it allows the eviction, or the pod stays.
+//! Disruption budgets in evictions.
 //!
 //! UPSTREAM: kubernetes pkg/registry/core/pod/storage/eviction.go
 
@@ -19,7 +19,7 @@ use crate::request::{ObjectPath, Request, api_server};
 use crate::write::Writer;
 use crate::write::update::{Change, New};
 
-/// The most pods that are being evicted under one budget.
+/// The maximum number of disrupted Pods in a budget.
 const DISRUPTED_MAX: usize = 2000;
 
 /// Returns true if a Pod can be evicted regardless of its budget: it has not started, or has finished.
@@ -42,7 +42,7 @@ fn compile(selector: &Value) -> Option<Selector> {
     LabelSelector::read(selector)?.compile().ok()
 }
 
-/// The names of the budgets of a pod.
+/// The disruption budgets of a Pod.
 async fn budgets(writer: &Writer, resource: &Arc<Resource>, pod: &Value) -> Outcome<Vec<Value>> {
     let prefix = writer
         .storage
@@ -62,7 +62,7 @@ async fn budgets(writer: &Writer, resource: &Arc<Resource>, pod: &Value) -> Outc
     Ok(found)
 }
 
-/// Charges the eviction of a pod to its budget, if it has one.
+/// Charges the eviction of a Pod to its budget, if any.
 pub(super) async fn charge(writer: &Writer, pod: &Value, dry_run: bool) -> Outcome<()> {
     let snapshot = writer.registry.snapshot();
     let Some(resource) = snapshot.find("policy", "v1", "poddisruptionbudgets") else {
@@ -106,13 +106,13 @@ pub(super) async fn charge(writer: &Writer, pod: &Value, dry_run: bool) -> Outco
         Ok(New::Object(decrement(stored, metadata::text(pod, "name"))?))
     });
     match charged.await {
-        // A budget that was deleted meanwhile protects nothing.
+        // A budget that was deleted concurrently no longer applies.
         Err(failure) if failure.is_not_found() => Ok(()),
         other => other.map(drop),
     }
 }
 
-/// The budget after an eviction, if it allows one.
+/// The budget after an eviction, or the error if it is exhausted.
 fn decrement(budget: &Value, pod: &str) -> Result<Value, Failure> {
     let name = metadata::text(budget, "name");
     if number(budget, "observedGeneration") < metadata::number(budget, "generation").unwrap_or(0) {

@@ -17,7 +17,7 @@ use crate::respond::Reply;
 use crate::write::Writer;
 use crate::write::admission::Submission;
 
-/// The members of each kind of options, and how they are read from the query.
+/// The fields of each kind of connect options, and their types in the query.
 const OPTIONS: [(&str, &[(&str, Kind)]); 6] = [
     (
         "PodExecOptions",
@@ -54,12 +54,12 @@ enum Kind {
     Numbers,
 }
 
-/// Returns true if a subresource is a connection.
+/// Returns true for a connect subresource.
 pub(crate) fn is_connection(part: &Subresource) -> bool {
     OPTIONS.iter().any(|(kind, _)| *kind == part.kind)
 }
 
-/// The options of a connection, from the query and from the rest of the path.
+/// The options of a connect request, from the query and from the rest of the path.
 pub(crate) fn decode(part: &Subresource, query: &Query, rest: &[String]) -> Outcome<Value> {
     if query.all("dryRun").next().is_some() {
         return Err(bad_request("dryRun is not supported"));
@@ -67,7 +67,7 @@ pub(crate) fn decode(part: &Subresource, query: &Query, rest: &[String]) -> Outc
     options(part, query, rest)
 }
 
-/// Runs admission for a connection, and then fails as there is no node.
+/// Runs admission for a connect request, which then fails as there is no node.
 pub(crate) async fn connect(
     writer: &Writer,
     request: &Request,

@@ -18,7 +18,7 @@ use crate::write::admission::Submission;
 use crate::write::managed_fields::Endpoint;
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
 
-/// Attempts to generate a name that is not taken.
+/// The maximum number of attempts to generate a free name.
 const NAME_ATTEMPTS: usize = 8;
 
 /// Creates an object.
@@ -27,7 +27,7 @@ pub(crate) async fn create(writer: &Writer, request: &Request, body: Body) -> Ou
     Ok(written.into_reply().created())
 }
 
-/// Creates an object and returns it as it was stored.
+/// Creates an object and returns it as stored.
 pub(crate) async fn insert(writer: &Writer, request: &Request, body: Body) -> Outcome<Written> {
     let Body {
         mut object,
@@ -62,7 +62,7 @@ pub(crate) async fn insert(writer: &Writer, request: &Request, body: Body) -> Ou
     }
 }
 
-/// An object that was written, and its text where that is known.
+/// A written object, and its encoded form if known.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) object: Value,
@@ -76,7 +76,7 @@ impl From<Value> for Written {
 }
 
 impl Written {
-    /// The answer: the stored bytes, or the object if it is to be written in another form.
+    /// The response: the stored bytes, or the object if it must be encoded differently.
     pub(crate) fn into_reply(self) -> Reply {
         match self.text {
             Some(text) => Reply::text(text),
@@ -89,7 +89,7 @@ impl Written {
 #[derive(Debug)]
 pub(crate) enum Inserted {
     Created(Written),
-    /// There is an object of that name.
+    /// The name exists.
     Taken(Failure),
 }
 
@@ -97,22 +97,22 @@ pub(crate) enum Inserted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     Create,
-    /// An update or patch of a missing object: the permission to create it is still to be checked.
+    /// An update or patch of a missing object: the create permission must be checked.
     Update,
 }
 
-/// Stores a new object under its name, or under one that is generated.
+/// Stores a new object under its own or a generated name.
 pub(crate) struct Insertion<'i> {
     writer: &'i Writer,
     request: &'i Request,
     options: &'i WriteOptions,
     cause: Cause,
-    /// None before the mutated object was seen.
+    /// `None` before mutation.
     generates_name: Option<bool>,
     attempts: usize,
-    /// The addresses and ports of a service, which are given back unless it is stored.
+    /// The addresses and ports of a Service, released unless it is stored.
     allocated: Option<Allocation>,
-    /// The failure of storing metadata that a webhook has spoiled.
+    /// The error of storing metadata that a webhook made undecodable.
     spoiled: Option<Failure>,
 }
 
@@ -135,7 +135,7 @@ impl<'i> Insertion<'i> {
         }
     }
 
-    /// The checks of the mutated object that do not depend on its name.
+    /// Validates the mutated object, as far as it does not depend on its name.
     fn begin(&self, object: &mut Value) -> Outcome<()> {
         if let Some(warning) = metadata::drop_duplicate_owner_references(object, true) {
             self.request.notes.warn(&warning);
@@ -227,7 +227,7 @@ impl Recipe for Insertion<'_> {
             is_new: true,
             is_shared: self.writer.storage.store().is_shared(),
         };
-        // What the attempt before took is free again.
+        // Allocations of the previous attempt are released.
         self.allocated = None;
         self.allocated = self
             .writer
@@ -261,7 +261,7 @@ impl Recipe for Insertion<'_> {
 
     async fn persist(&mut self, mut object: Value) -> Outcome<Persisted<Inserted>> {
         // UPSTREAM: apiserver pkg/storage/etcd3/store.go (Create): a dry run does not come as far, and what
-        // is no number is none that was set.
+        // is no number counts as absent.
         let told = metadata::text(&object, "resourceVersion").parse::<u64>();
         if told.is_ok_and(|version| version != 0) && !self.options.is_dry_run() {
             return Err(plain(

@@ -1,9 +1,9 @@
-//! Deleting an object, at once or step by step.
+//! Deletes an object, immediately or in steps.
 //!
 //! ```text
-//!   nothing holds it            one pass of admission, then it is gone
-//!   finalizers, or a period     one pass; it is marked and stays
-//!   a period of nothing (pods)  two passes: it is marked, then it is gone
+//!   no finalizers               one admission pass, then it is removed
+//!   finalizers, grace period    one pass; it is marked and kept
+//!   no grace period (Pods)      two passes: it is marked, then removed
 //! ```
 //!
 //! UPSTREAM: apiserver pkg/registry/rest/delete.go, pkg/registry/generic/registry/store.go
@@ -30,16 +30,16 @@ use crate::respond::Reply;
 use crate::write::admission::Submission;
 use crate::write::{Writer, strategy};
 
-/// Holds an object until its dependents are free of it.
+/// The finalizer that blocks the deletion until dependents are orphaned.
 pub(crate) const ORPHAN: &str = "orphan";
-/// Blocks the deletion until all dependents are gone.
+/// The finalizer that blocks the deletion until all dependents are deleted.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
 /// The time between the write that marks an object and the one that removes it, where the grace period is zero. Controllers act on
 /// Pods with a deletionTimestamp, which their caches have to receive first; upstream, a transaction of etcd takes as long.
 const MARK_SEEN: Duration = Duration::from_millis(2);
 
-/// Deletes the object a request is about.
+/// Deletes the requested object.
 pub(crate) async fn delete(
     writer: &Writer,
     request: &Request,
@@ -56,7 +56,7 @@ pub(crate) async fn delete(
     Ok(reply)
 }
 
-/// Warns whoever deletes Jobs without saying what becomes of their Pods.
+/// Warns clients that delete Jobs without a propagation policy.
 ///
 /// UPSTREAM: kubernetes pkg/registry/batch/job/storage/storage.go
 fn warn_of_orphans(request: &Request, options: &DeleteOptions) {
@@ -70,7 +70,7 @@ fn warn_of_orphans(request: &Request, options: &DeleteOptions) {
     }
 }
 
-/// Deletes the objects of a collection one after the other.
+/// Deletes the objects of a collection sequentially.
 pub(crate) async fn delete_collection(
     writer: &Writer,
     request: &Request,
@@ -132,7 +132,7 @@ pub(crate) struct Deletion<'d> {
     pub(crate) of_collection: bool,
 }
 
-/// The object of a deletion, which may be marked only.
+/// The object of a deletion, which may only be marked.
 #[derive(Debug)]
 pub(crate) struct Deleted {
     pub(crate) object: Value,
@@ -154,7 +154,7 @@ impl Round {
 }
 
 impl<'d> Deletion<'d> {
-    /// The deletion of the object a request is about.
+    /// The deletion of the requested object.
     pub(crate) fn of(writer: &'d Writer, request: &'d Request) -> Self {
         Self {
             writer,
@@ -169,7 +169,7 @@ impl<'d> Deletion<'d> {
         &self.request.resource
     }
 
-    /// Deletes the object, again and again while others change it.
+    /// Deletes the object, retrying on conflicts.
     pub(crate) async fn run(&self, options: DeleteOptions) -> Outcome<Deleted> {
         let storage = &self.writer.storage;
         check_key(&self.name)?;
@@ -318,7 +318,7 @@ impl<'d> Deletion<'d> {
         self.writer.admitter.decide(self.request, submission).await
     }
 
-    /// Stores the marked object. None if it was changed meanwhile.
+    /// Stores the marked object. `None` on a conflict.
     async fn store(
         &self,
         key: &str,
@@ -369,7 +369,7 @@ impl<'d> Deletion<'d> {
         check_preconditions(path, preconditions, object)
     }
 
-    /// Checks what must hold, and how much time the object gets.
+    /// Checks the preconditions, and determines the grace period.
     fn before(&self, object: &mut Value, options: &mut DeleteOptions) -> Outcome<Manner> {
         self.check_preconditions(options, object)?;
         if options
@@ -397,7 +397,7 @@ impl<'d> Deletion<'d> {
         Ok(Manner::Graceful)
     }
 
-    /// The finalizers an object is to have, as its dependents are to be treated.
+    /// The finalizers for the propagation policy of the request.
     fn finalizers_after(&self, object: &Value, options: &DeleteOptions) -> Vec<String> {
         let had = metadata::finalizers(object);
         let policy = options.propagation_policy.as_deref();
@@ -446,12 +446,12 @@ impl<'d> Deletion<'d> {
     }
 }
 
-/// The manner of a deletion.
+/// The effect of a deletion request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     AtOnce,
     Graceful,
-    /// It is on its way out, and in no more hurry than before.
+    /// It is already being deleted, and the grace period is not shortened.
     Pending,
 }
 
@@ -465,7 +465,7 @@ fn set_finalizers(object: &mut Value, finalizers: Vec<String>) {
     });
 }
 
-/// The period of an object that is on its way out can only get shorter.
+/// The grace period of a terminating object can only be shortened.
 fn shorten(object: &mut Value, options: &mut DeleteOptions) -> Manner {
     let given = metadata::number(object, "deletionGracePeriodSeconds").unwrap_or_default();
     if given == 0 {
@@ -495,7 +495,7 @@ fn shorten(object: &mut Value, options: &mut DeleteOptions) -> Manner {
     Manner::Graceful
 }
 
-/// Marks an object that finalizers hold.
+/// Marks an object with finalizers.
 fn mark(object: &mut Value) {
     let now = metadata::now();
     let known = Time::parse(metadata::text(object, "deletionTimestamp")).ok();
@@ -528,7 +528,7 @@ fn bump_generation(object: &mut Value) {
 
 /// Checks the preconditions of a deletion.
 ///
-/// UPSTREAM: apiserver pkg/registry/rest/delete.go names the kind, not the resource.
+/// UPSTREAM: apiserver pkg/registry/rest/delete.go: errors contain the kind, not the resource.
 pub(super) fn check_preconditions(
     path: ObjectPath<'_>,
     preconditions: &Preconditions,

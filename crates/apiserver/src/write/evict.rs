@@ -15,10 +15,10 @@ use crate::write::managed_fields::track_part;
 use crate::write::update::set_without_admission;
 use crate::write::{Persisted, Recipe, Writer, budget, run, strategy};
 
-/// The option that only deletions of broken objects may have.
+/// The option that is allowed only for deletions of unreadable objects.
 const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
-/// Evicts the pod a request is about.
+/// Evicts the requested Pod.
 pub(crate) async fn evict(writer: &Writer, request: &Request, body: PartBody) -> Outcome<Reply> {
     let PartBody {
         kind,
@@ -147,7 +147,7 @@ impl Recipe for Eviction<'_> {
     }
 }
 
-/// The `Status` of a write that has no object to show.
+/// The `Status` of a write without an object in the response.
 pub(super) fn success() -> Reply {
     Reply::object(json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,

@@ -32,11 +32,11 @@ use crate::write::Writer;
 #[derive(Debug)]
 pub(crate) struct Tracked {
     pub(crate) object: Value,
-    /// Set if this write set the time of an entry. It is then finer than JSON shows it.
+    /// True if this write set the time of an entry. Its timestamp then has a higher resolution than its JSON.
     pub(crate) fine_times: bool,
 }
 
-/// A path to which objects are written, with the versions of its resource.
+/// The endpoint of a write, with the versions of its resource.
 pub(crate) struct Endpoint<'e> {
     snapshot: Arc<Snapshot>,
     storage: &'e Storage,
@@ -54,7 +54,7 @@ impl<'e> Endpoint<'e> {
         }
     }
 
-    /// Updates the managed fields of a new or changed object. `live` is the object before.
+    /// Updates the managed fields of a created or updated object. `live` is the object before the write.
     pub(crate) async fn track(
         &self,
         manager: &str,
@@ -74,8 +74,8 @@ impl<'e> Endpoint<'e> {
         self.tracked(managed)
     }
 
-    /// Applies a configuration: its manager owns the fields in it, and fields that were in it before
-    /// and are not any more are removed.
+    /// Applies a configuration: its manager owns the fields in it, and fields of its previous configuration that are
+    /// absent now are removed.
     pub(crate) async fn apply(
         &self,
         options: &WriteOptions,
@@ -102,9 +102,8 @@ impl<'e> Endpoint<'e> {
         }
     }
 
-    /// Calls back with the field manager of the endpoint; none where fields are not managed. Where it
-    /// needs objects in other versions that only a conversion webhook can make, the webhook is called
-    /// and then `then` again, until nothing is missing.
+    /// Calls `then` with the field manager of the endpoint; `None` if fields are not managed. If conversions by a
+    /// webhook are missing, calls the webhook and then `then` again, until none is missing.
     async fn with_manager<N: Clone, T>(
         &self,
         live: Option<&Value>,
@@ -139,7 +138,7 @@ impl<'e> Endpoint<'e> {
                 let result = then(Some(fields), live, new.clone());
                 (result, versions.missing.into_inner())
             };
-            // The first missing one ended the run, and the same is asked for again.
+            // The first missing conversion ended the run, and is now provided.
             let Some((object, from, to)) = missing else {
                 return result;
             };
@@ -203,7 +202,7 @@ pub(super) fn not_applied(error: ApplyError) -> Failure {
     }
 }
 
-/// The failure to make an applied object, which is at this namespace and name, one of its type.
+/// The error of decoding an applied object at this namespace and name.
 pub(super) fn unreadable(
     (namespace, name): (&str, &str),
     (api_version, kind): (&str, &str),
@@ -220,7 +219,7 @@ fn owned(shape: &Shape) -> Option<Owned<'_>> {
     shape.owned()
 }
 
-/// Fields that an endpoint does not let clients set.
+/// The fields that an endpoint resets.
 fn reset(resource: &Resource, subresource: &str) -> Option<Reset> {
     let is_whole = matches!(subresource, "" | "finalize");
     if is_whole && resource.subresource("status").is_none() {
@@ -230,18 +229,18 @@ fn reset(resource: &Resource, subresource: &str) -> Option<Reset> {
     (!paths.is_empty()).then(|| Reset::Fields(FieldSet::of(paths)))
 }
 
-/// The other versions of a resource, be they served or not.
+/// The other versions of a resource, served or not.
 struct OtherVersions<'v> {
     snapshot: &'v Snapshot,
     resource: &'v Resource,
     reset: Option<&'v Reset>,
-    /// The conversions that were made by a webhook.
+    /// The conversions by a webhook so far.
     known: &'v [Conversion],
-    /// The first one that is to be made.
+    /// The first missing conversion.
     missing: RefCell<Option<Wanted>>,
 }
 
-/// A conversion that is to be made: an object, its version and the one that is wanted.
+/// A conversion to be done: an object, its version and the target version.
 type Wanted = (Value, Arc<Resource>, Arc<Resource>);
 
 impl OtherVersions<'_> {
@@ -252,7 +251,8 @@ impl OtherVersions<'_> {
             .cloned()
     }
 
-    /// A custom resource in another version. Upstream refuses versions that the definition does not have.
+    /// Converts a custom resource to another version. Upstream rejects versions that the CustomResourceDefinition does
+    /// not have.
     fn convert_custom(
         &self,
         object: &Value,
@@ -303,7 +303,7 @@ impl Versions for OtherVersions<'_> {
         }
     }
 
-    /// The fields that the endpoint resets have the same names in every version.
+    /// The reset fields of the endpoint have the same names in every version.
     fn reset(&self, _: &str) -> Option<&Reset> {
         self.reset
     }

@@ -1,4 +1,4 @@
-//! Patching an object: JSON patch, merge patch, strategic merge patch.
+//! Patches an object: JSON patch, merge patch, strategic merge patch.
 //!
 //! UPSTREAM: apiserver pkg/endpoints/handlers/patch.go
 
@@ -19,7 +19,7 @@ use crate::respond::Reply;
 use crate::write::Writer;
 use crate::write::update::{Change, New, check_name};
 
-/// Patches the object a request is about.
+/// Patches the requested object.
 pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -> Outcome<Reply> {
     let PatchBody {
         patch,
@@ -33,7 +33,7 @@ pub(crate) async fn patch(writer: &Writer, request: &Request, body: PatchBody) -
         request.namespace()
     };
     let validation = options.field_validation();
-    // UPSTREAM: apiserver pkg/endpoints/handlers/patch.go: a patch is judged as it is applied, before all else warns.
+    // UPSTREAM: apiserver pkg/endpoints/handlers/patch.go: the patch is validated first, so its warnings come first.
     let warn = |findings: &[String]| {
         if validation == FieldValidation::Warn {
             for finding in findings {
@@ -130,8 +130,8 @@ impl Patch {
         Ok((object, found))
     }
 
-    /// 422: the patched object is invalid. The error shows it as it was before decoding, with unknown fields, and it
-    /// is patched once more for that: few patches fail.
+    /// 422: the patched object is invalid. The message contains it before decoding, with unknown fields, for which it
+    /// is patched once more: few patches fail.
     fn no_object(&self, old: &Value, shape: &Shape, why: &str) -> Failure {
         let shown = match self {
             Self::Strategic(patch) => go_value(patch),
@@ -145,7 +145,7 @@ impl Patch {
     }
 }
 
-/// A value as Go prints it, without recursion: `map[data:map[a:5] list:[1 2]]`.
+/// Formats a value as Go does, without recursion: `map[data:map[a:5] list:[1 2]]`.
 fn go_value(value: &Value) -> String {
     enum Part<'v> {
         Value(&'v Value),
@@ -192,8 +192,8 @@ fn strategic_failed(error: PatchError) -> Failure {
     }
 }
 
-/// RFC 7386, without recursion: a patch may nest as deep as a body can. Elements of
-/// lists lose their null members as well, unless the list takes the place of an object.
+/// RFC 7386, without recursion: a patch may be nested as deeply as a body. List items lose their null fields as well,
+/// unless the list replaces an object.
 ///
 /// UPSTREAM: gopkg.in/evanphx/json-patch.v4 merge.go
 fn merge(target: &mut Value, patch: &Value) {
@@ -226,7 +226,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Removes the null members of a value and of all in it; null elements stay.
+/// Removes the null fields of a value, recursively; null items of lists are kept.
 fn prune(value: &mut Value) {
     let mut open = vec![value];
     while let Some(value) = open.pop() {

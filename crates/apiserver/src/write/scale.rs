@@ -1,4 +1,4 @@
-//! Changing the scale of an object. Admission runs for the `Scale`, not for the object.
+//! Updates the scale of an object. Admission runs for the `Scale`, not for the object.
 
 mod managed_fields;
 
@@ -140,7 +140,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody)
     }
 }
 
-/// The object is not of the version that a scale names.
+/// The error for an object whose version differs from that of the scale.
 fn mismatch(path: ObjectPath<'_>, version: &str) -> Failure {
     match version.parse::<u64>() {
         Ok(_) => path.resource.modified(path.name),
@@ -151,8 +151,8 @@ fn mismatch(path: ObjectPath<'_>, version: &str) -> Failure {
     }
 }
 
-/// Stores the object with the replicas of an admitted scale. Comes to the new scale, or to nothing if
-/// the object was changed meanwhile.
+/// The recipe that stores an object with the replicas of an admitted scale. Its output is the new scale, or `None` on a
+/// conflict.
 struct SetReplicas<'s> {
     writer: &'s Writer,
     path: ObjectPath<'s>,
@@ -215,7 +215,7 @@ impl Recipe for SetReplicas<'_> {
     fn prepare(&mut self, scale: &mut Value) -> Outcome<()> {
         let ObjectPath { resource, name, .. } = self.path;
         if resource.is_custom() {
-            // Webhooks may have left anything.
+            // Webhooks may have left any value.
             let decoded = self.ty.from_unstructured(scale.take());
             let (api_version, kind) = KIND;
             let decoded = decoded.map_err(|error| {

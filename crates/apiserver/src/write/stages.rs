@@ -1,4 +1,4 @@
-//! The order of stages 5 to 7, for every write that has an object.
+//! The order of stages 5 to 7, for every write with an object.
 //!
 //! ```text
 //!   mutate ─► prepare ─► validate ─► persist ─► done
@@ -18,11 +18,11 @@ use crate::write::admission::{Admitter, Submission};
 #[derive(Debug)]
 pub(crate) enum Persisted<T> {
     Done(T),
-    /// The generated name was taken: another one is prepared and validated.
+    /// The generated name exists: another one is generated and validated.
     NameTaken,
 }
 
-/// The particulars of a write between the two steps of admission and after them.
+/// The steps of a write that differ between verbs.
 pub(crate) trait Recipe: Send {
     /// The result of the write.
     type Output: Send;
@@ -32,8 +32,7 @@ pub(crate) trait Recipe: Send {
         false
     }
 
-    /// Brings the mutated object into the form that is validated: sets what only the server sets, and
-    /// checks the rules of the kind.
+    /// Completes the mutated object for validation: sets the server's fields, and applies the rules of the kind.
     fn prepare(&mut self, object: &mut Value) -> Outcome<()>;
 
     /// The name for validating admission.

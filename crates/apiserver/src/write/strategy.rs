@@ -1,5 +1,5 @@
-//! The order of a write around admission, the same for every kind: metadata that belongs to the server,
-//! then what the kind itself says ([`Kind`]).
+//! The order of a write around admission, the same for every kind: the server's metadata first, then the strategy of
+//! the kind ([`Kind`]).
 //!
 //! UPSTREAM: apiserver pkg/registry/rest/{create,update}.go
 
@@ -25,7 +25,7 @@ use crate::registry::Resource;
 
 pub(crate) use lockgate_kinds::strategy::CLEANUP_FINALIZER;
 
-/// The scheme to validate as another.
+/// The scheme that is validated as HTTPS.
 const SCHEME: &str = "http";
 
 /// The finalizers in the spec of a namespace.
@@ -37,19 +37,19 @@ pub(crate) fn namespace_finalizers(object: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Objects are marked when they are deleted, and removed later.
+/// Returns true for kinds that are marked first and removed later.
 pub(crate) fn is_deleted_in_steps(resource: &Resource) -> bool {
     resource.shape.kind().deletion().in_steps
 }
 
-/// Marks an object whose deletion in steps begins.
+/// Marks an object at the start of a deletion in steps.
 pub(crate) fn mark_deleted_in_steps(resource: &Resource, object: &mut Value) {
     with_context(&UserInfo::default(), FeatureGates::default(), |context| {
         resource.shape.kind().begin_deletion(object, context);
     });
 }
 
-/// Calls back with the facts of a request that kinds use.
+/// Calls back with the facts of a request that strategies use.
 fn with_context<T>(
     user: &UserInfo,
     gates: FeatureGates,
@@ -70,27 +70,27 @@ fn with_context<T>(
     then(&context)
 }
 
-/// The facts that validation uses, which do not include the user.
+/// The facts for validation, which do not include the user.
 fn validating<T>(then: impl FnOnce(&Context<'_>) -> T) -> T {
     with_context(&UserInfo::default(), FeatureGates::default(), then)
 }
 
-/// Garbage collection never looks for dependents.
+/// Returns true if the garbage collector never looks for dependents.
 pub(crate) fn has_no_dependents(resource: &Resource) -> bool {
     resource.shape.kind().deletion().has_no_dependents
 }
 
-/// Dependents are orphaned unless the request says otherwise.
+/// Returns true if dependents are orphaned by default.
 pub(crate) fn orphans_by_default(resource: &Resource) -> bool {
     resource.shape.kind().deletion().orphans_by_default
 }
 
-/// The answer to a deletion is the deleted object.
+/// Returns true if the response to a delete is the deleted object.
 pub(crate) fn returns_deleted(resource: &Resource) -> bool {
     resource.shape.kind().deletion().returns_object
 }
 
-/// Sets a condition of a pod that holds, in the place of the one of the same type.
+/// Sets a Pod condition to true, replacing one of the same type.
 ///
 /// UPSTREAM: pkg/api/v1/pod/util.go (UpdatePodCondition)
 pub(crate) fn set_condition(pod: &mut Value, name: &str, why: Option<[&str; 2]>) {
@@ -123,13 +123,13 @@ pub(crate) fn set_condition(pod: &mut Value, name: &str, why: Option<[&str; 2]>)
     }
 }
 
-/// Sets what depends on the cluster, before addresses are allocated; may refuse the object.
+/// Sets fields that depend on the cluster, before addresses are allocated; may reject the object.
 pub(crate) fn begin(resource: &Resource, object: &mut Value, old: Option<&Value>) -> Outcome<()> {
     let errors = resource.shape.kind().begin(object, old);
     refuse(resource, object, &errors)
 }
 
-/// Sets what belongs to the server in a new object.
+/// Sets the server's fields in a new object.
 pub(crate) fn prepare_create(
     resource: &Resource,
     object: &mut Value,
@@ -192,13 +192,13 @@ pub(crate) fn check_create(
         resource.shape.kind().validate_create(new, &context)
     });
     if errors.is_empty() {
-        // Only then, so that the kind's own messages come first.
+        // Checked last, so that the kind's own errors come first.
         errors = check_scoped_metadata(resource, new);
     }
     refuse(resource, new.value, &errors)
 }
 
-/// The rules for the metadata of every kind, the namespace among them.
+/// Validates the metadata of any kind, including the namespace.
 fn check_scoped_metadata(resource: &Resource, object: &Written<'_>) -> Vec<FieldError> {
     let scope = if resource.names.namespaced {
         Scope::Namespaced(metadata::text(object.value, "namespace"))
@@ -226,7 +226,7 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
         return Ok(());
     }
     let group = resource.shape.kind().error_group();
-    // A webhook's patch may have made a custom resource one of another kind.
+    // A webhook's patch may have changed the kind of a custom resource.
     let told = object.get("kind").and_then(Value::as_str);
     let kind = told.filter(|_| resource.is_custom());
     Err(invalid(
@@ -237,12 +237,12 @@ fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome
     ))
 }
 
-/// Warnings about a new object that is valid.
+/// Warnings about a valid new object.
 pub(crate) fn warnings_on_create(resource: &Resource, new: &Written<'_>) -> Vec<String> {
     validating(|context| resource.shape.kind().warnings_on_create(new, context))
 }
 
-/// Warnings about a changed object that is valid.
+/// Warnings about a valid updated object.
 pub(crate) fn warnings_on_update(
     resource: &Resource,
     subresource: &str,
@@ -265,7 +265,7 @@ pub(crate) fn canonicalize(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Restores and sets what belongs to the server in a changed object.
+/// Restores and sets the server's fields in an updated object.
 ///
 /// UPSTREAM: apiserver pkg/registry/rest/update.go (BeforeUpdate)
 pub(crate) fn prepare_update(
@@ -292,11 +292,11 @@ pub(crate) fn prepare_update(
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
-    /// As it was, absent or not.
+    /// Restores the old value, present or absent.
     Always,
-    /// As it was, if it was there.
+    /// Restores the old value if present.
     WhenKnown,
-    /// As it was, if it is not there now.
+    /// Restores the old value if it is absent now.
     WhenMissing,
 }
 
@@ -322,7 +322,7 @@ fn keep(object: &mut Value, old: &Value, member: &str, when: Keep) {
     });
 }
 
-/// Validates a changed object.
+/// Validates an updated object.
 pub(crate) fn check_update(
     resource: &Resource,
     subresource: &str,

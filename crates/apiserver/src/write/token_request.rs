@@ -1,4 +1,4 @@
-//! `TokenRequest`: a token for a service account, made on demand.
+//! `TokenRequest`: issues a ServiceAccount token.
 //!
 //! UPSTREAM: kubernetes pkg/registry/core/serviceaccount/storage/token.go
 
@@ -19,9 +19,9 @@ use crate::write::admission::Submission;
 use crate::write::managed_fields::track_part;
 use crate::write::{Persisted, Recipe, Writer, run};
 
-/// The lifetime of a token whose request names none.
+/// The default lifetime of a token.
 const DEFAULT_SECONDS: i64 = 3600;
-/// The shortest and the longest lifetime of a token.
+/// The range of token lifetimes.
 const SECONDS: std::ops::RangeInclusive<i64> = 600..=1 << 32;
 /// The audit annotation with the id of an issued token.
 ///
@@ -30,7 +30,7 @@ const ISSUED_CREDENTIAL: &str = "authentication.kubernetes.io/issued-credential-
 const KIND: &str = "TokenRequest";
 const GROUP: &str = "authentication.k8s.io";
 
-/// Makes a token for the service account a request is about.
+/// Issues a token for the requested ServiceAccount.
 pub(crate) async fn create(
     writer: &Writer,
     signer: &Signer,
@@ -107,7 +107,7 @@ impl Recipe for Issue<'_> {
         if let Some(warning) = metadata::drop_duplicate_owner_references(token_request, true) {
             self.request.notes.warn(&warning);
         }
-        // A webhook may have dropped what was filled in.
+        // A webhook may have removed defaulted fields.
         apply_defaults(token_request);
         let (name, namespace) = (self.request.name(), self.request.namespace());
         for (member, wanted) in [("name", name), ("namespace", namespace)] {
@@ -203,7 +203,7 @@ fn check_lifetime(seconds: i64) -> Outcome<()> {
     Err(invalid(KIND, GROUP, "", &[error]))
 }
 
-/// Finds what the token is to be bound to.
+/// Finds the object that the token is bound to.
 async fn bind(writer: &Writer, request: &Request, token_request: &Value) -> Outcome<Bound> {
     let mut bound = Bound::default();
     let reference = token_request.pointer("/spec/boundObjectRef");
@@ -263,7 +263,7 @@ async fn bind(writer: &Writer, request: &Request, token_request: &Value) -> Outc
     Ok(bound)
 }
 
-/// The node a pod runs on, which need not exist.
+/// The node of a Pod, which need not exist.
 async fn node_of(writer: &Writer, pod: &Value) -> Outcome<Option<Reference>> {
     let name = pod.pointer("/spec/nodeName").and_then(Value::as_str);
     let Some(name) = name.filter(|name| !name.is_empty()) else {

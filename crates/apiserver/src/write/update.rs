@@ -1,4 +1,4 @@
-//! Replacing an object, and the compare-and-swap loop of every update.
+//! Replaces an object; has the compare-and-swap loop of every update.
 //!
 //! ```text
 //!   read ─► make the new object ─► stages 5 to 7 ─► done
@@ -29,7 +29,7 @@ use crate::write::create::{Cause, Inserted, Insertion, Written};
 use crate::write::managed_fields::{Endpoint, Tracked, unreadable};
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
 
-/// Replaces the object a request is about.
+/// Replaces the requested object.
 pub(crate) async fn update(writer: &Writer, request: &Request, body: Body) -> Outcome<Reply> {
     let Body {
         mut object,
@@ -56,7 +56,7 @@ pub(crate) async fn update(writer: &Writer, request: &Request, body: Body) -> Ou
     Ok(changed.into_reply())
 }
 
-/// The name in an object must match the path.
+/// Checks that the name in an object matches the path.
 pub(crate) fn check_name(object: &Value, name: &str) -> Outcome<()> {
     let found = metadata::text(object, "name");
     if found.is_empty() {
@@ -72,27 +72,27 @@ pub(crate) fn check_name(object: &Value, name: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// A change of the object a request is about.
+/// An update of the requested object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change<'c> {
     pub(crate) writer: &'c Writer,
     pub(crate) request: &'c Request,
     pub(crate) options: &'c WriteOptions,
-    /// The uid the object must have.
+    /// The required UID of the object.
     pub(crate) uid: Option<&'c str>,
     pub(crate) create_when_missing: bool,
 }
 
-/// The object that a change makes.
+/// The result of an update function.
 #[derive(Debug)]
 pub(crate) enum New {
-    /// An object whose managed fields are not updated yet.
+    /// An object whose managed fields have not been updated.
     Object(Value),
-    /// A configuration that is to be applied.
+    /// An apply configuration.
     Configuration(Value),
 }
 
-/// An object that was changed or created.
+/// An updated or created object.
 #[derive(Debug)]
 pub(crate) struct Changed {
     written: Written,
@@ -114,7 +114,7 @@ impl Changed {
 #[derive(Debug)]
 enum Round {
     Done(Changed),
-    /// The object was changed meanwhile.
+    /// The object was changed concurrently.
     Lost,
 }
 
@@ -128,7 +128,7 @@ impl Round {
 }
 
 impl<'c> Change<'c> {
-    /// A change of the object, whatever its uid.
+    /// Creates an update of the object with any UID.
     pub(crate) fn new(writer: &'c Writer, request: &'c Request, options: &'c WriteOptions) -> Self {
         Self {
             writer,
@@ -139,8 +139,8 @@ impl<'c> Change<'c> {
         }
     }
 
-    /// Changes the object. `make` gets the stored object, if there is one, and returns the new one; it
-    /// is called again when the object was changed meanwhile.
+    /// Updates the object. `make` gets the stored object, if any, and returns the new one; it is called again on
+    /// conflicts.
     pub(crate) async fn apply(
         self,
         make: impl Fn(Option<&Value>) -> Outcome<New> + Sync,
@@ -224,7 +224,7 @@ impl<'c> Change<'c> {
         Ok(applied)
     }
 
-    /// The name of a namespace is its namespace in admission too.
+    /// In admission, the name of a namespace is also its namespace.
     fn submission(&self, mut submission: Submission, tracked: Tracked) -> Submission {
         if self.request.resource.is_namespace() {
             submission.namespace.clone_from(&submission.name);
@@ -237,7 +237,7 @@ impl<'c> Change<'c> {
         make: &(impl Fn(Option<&Value>) -> Outcome<New> + Sync),
     ) -> Outcome<Round> {
         let tracked = self.track(None, make(None)?).await?;
-        // UPSTREAM: apiserver pkg/registry/generic/registry/store.go (Update) reads it before it creates.
+        // UPSTREAM: apiserver pkg/registry/generic/registry/store.go (Update) reads the object first.
         let told = metadata::text(&tracked.object, "resourceVersion");
         if !told.is_empty() {
             parse_version(told)?;
@@ -294,7 +294,7 @@ impl<'c> Change<'c> {
         })
     }
 
-    /// The object must be of the stored resourceVersion, or of none where that is allowed.
+    /// Checks that the object has the stored resourceVersion, or none if that is allowed.
     fn check_version(&self, object: &mut Value, current: Revision) -> Outcome<()> {
         let (resource, name) = (&self.request.resource, self.request.name());
         let told = match metadata::text(object, "resourceVersion") {
@@ -312,15 +312,15 @@ impl<'c> Change<'c> {
     }
 }
 
-/// Stores a changed object in place of the one that was read.
+/// Stores an updated object, replacing the one that was read.
 struct Replacement<'r> {
     change: &'r Change<'r>,
     key: &'r str,
     entry: Entry,
     old: Object,
-    /// The addresses and ports of a service, which are given back unless it is stored.
+    /// The addresses and ports of a Service, released unless it is stored.
     allocated: Option<Allocation>,
-    /// The failure of storing metadata that a webhook has spoiled.
+    /// The error of storing metadata that a webhook made undecodable.
     spoiled: Option<Failure>,
 }
 
@@ -440,8 +440,8 @@ impl Recipe for Replacement<'_> {
     }
 }
 
-/// Stores what `set` makes of the object that was read as `old`, of which admission was asked by
-/// another name: a scale, or a binding. None if the object was changed meanwhile.
+/// Stores the result of `set` for the object read as `old`; admission ran for another object: a scale, or a binding.
+/// `None` on a conflict.
 pub(crate) async fn set_without_admission(
     storage: &Storage,
     path: ObjectPath<'_>,
@@ -450,7 +450,7 @@ pub(crate) async fn set_without_admission(
 ) -> Outcome<Option<Value>> {
     let mut object = old.clone();
     set(&mut object)?;
-    // UPSTREAM: apiserver pkg/storage/etcd3/store.go (GuaranteedUpdate): what stays the same is not written.
+    // UPSTREAM: apiserver pkg/storage/etcd3/store.go (GuaranteedUpdate): an unchanged object is not written.
     if object == *old {
         return Ok(Some(object));
     }
@@ -467,7 +467,7 @@ pub(crate) async fn set_without_admission(
     }
 }
 
-/// The number that a `resourceVersion` is.
+/// Parses a `resourceVersion`.
 fn parse_version(text: &str) -> Outcome<u64> {
     text.parse().map_err(|_| {
         let quoted = lockgate_go::quote::quote(text);
@@ -477,7 +477,7 @@ fn parse_version(text: &str) -> Outcome<u64> {
     })
 }
 
-/// Checks that the stored object has the uid that a client replaces.
+/// Checks the UID of the stored object against the client's.
 pub(crate) fn check_stored_uid(
     path: ObjectPath<'_>,
     key: &str,
@@ -490,14 +490,14 @@ pub(crate) fn check_stored_uid(
         return Ok(());
     }
     let key = upstream_key(path.resource, key);
-    // UPSTREAM: apiserver pkg/registry/generic/registry/dryrun.go checks before keys have their prefix.
+    // UPSTREAM: apiserver pkg/registry/generic/registry/dryrun.go checks preconditions with unprefixed keys.
     let prefix = if dry_run { "/registry" } else { "" };
     let key = key.strip_prefix(prefix).unwrap_or(&key);
     let why = precondition_failed(key, "UID", wanted, found);
     Err(path.resource.conflict(path.name, &why))
 }
 
-/// The words of upstream's storage about a precondition.
+/// The error of a failed precondition, with upstream's message.
 ///
 /// UPSTREAM: apiserver pkg/storage/interfaces.go (Preconditions.Check)
 pub(crate) fn precondition_failed(key: &str, what: &str, wanted: &str, found: &str) -> String {
@@ -507,7 +507,7 @@ pub(crate) fn precondition_failed(key: &str, what: &str, wanted: &str, found: &s
     )
 }
 
-/// The key of an object as upstream stores it, which its error texts show.
+/// The key of an object in upstream's storage, which its errors contain.
 fn upstream_key(resource: &Resource, key: &str) -> String {
     let (group, plural) = (resource.storage.0.as_str(), resource.storage.1.as_str());
     let prefix = encoding::prefix(group, plural, None);
@@ -515,7 +515,7 @@ fn upstream_key(resource: &Resource, key: &str) -> String {
     format!("/registry/{}/{rest}", resource.etcd_prefix())
 }
 
-/// Returns true if the change took the last finalizer from an object that is being deleted.
+/// Returns true if the update removed the last finalizer of a terminating object.
 ///
 /// UPSTREAM: apiserver pkg/registry/generic/registry/store.go (ShouldDeleteDuringUpdate)
 fn is_deleted_by(resource: &Resource, object: &Value, old: &Value) -> bool {

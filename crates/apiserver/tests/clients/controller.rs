@@ -21,13 +21,13 @@ use tokio::task::JoinSet;
 /// The number of rejections before the webhook allows; more than the client retries.
 const REFUSALS: usize = 20;
 
-/// The controllers of a cluster.
+/// The controllers of a test cluster.
 pub(crate) struct Cluster {
     tasks: JoinSet<()>,
     hooks: WebhookServer,
 }
 
-/// A client of the server that a kubeconfig names.
+/// Returns a client for the server of a kubeconfig.
 pub(crate) async fn client(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let options = KubeConfigOptions::default();
@@ -38,7 +38,7 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
 }
 
 impl Cluster {
-    /// Starts the controllers, and writes the registration of the webhook to a file of this folder.
+    /// Starts the controllers, and writes the webhook configuration to a file in this folder.
     pub(crate) async fn start(kubeconfig: &Path, folder: &Path) -> Self {
         let hooks = WebhookServer::start().await;
         hooks.script(
@@ -78,7 +78,7 @@ fn registration(url: &str, ca_pem: &str) -> Value {
     })
 }
 
-/// Makes the ReplicaSet of each Deployment, and tells that all of its pods are there.
+/// Creates the ReplicaSet of each Deployment, and reports all replicas as available.
 async fn deployments(client: Client) {
     let events = watcher(
         Api::<Deployment>::all(client.clone()),
@@ -137,7 +137,7 @@ async fn deployments(client: Client) {
         let mut status = there(deployment.metadata.generation);
         status["status"]["updatedReplicas"] = wanted.into();
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
-        // It may be gone by now.
+        // It may already be deleted.
         let patch = Patch::Merge(status);
         let _ = deployments
             .patch_status(&deployment.name_any(), &PatchParams::default(), &patch)
@@ -145,7 +145,7 @@ async fn deployments(client: Client) {
     }
 }
 
-/// Tells that each Job has come to its end.
+/// Reports each Job as complete.
 async fn jobs(client: Client) {
     let events = watcher(Api::<Job>::all(client.clone()), watcher::Config::default());
     let mut events = std::pin::pin!(events.applied_objects());

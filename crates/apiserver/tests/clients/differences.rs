@@ -1,9 +1,9 @@
-//! The commands that are known to print something else: the list in `docs/compatibility.md`.
+//! Commands whose output is known to differ: the list in `docs/compatibility.md`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// The commands of a transcript that the document lists, one per row: `` | name | `command` | reason | ``.
+/// The commands of a transcript that are listed in the document, one per row: `` | name | `command` | reason | ``.
 pub(crate) fn of(transcript: &str) -> BTreeSet<String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/compatibility.md");
     let text = std::fs::read_to_string(path).unwrap();

@@ -1,4 +1,4 @@
-//! The real Helm: a release from its first installation to its end.
+//! The real Helm: a release from installation to uninstallation.
 
 use crate::runner::check;
 use crate::tools::helm;

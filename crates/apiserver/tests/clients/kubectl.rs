@@ -1,4 +1,4 @@
-//! Every kubectl of the machine through what kubectl can ask of a server.
+//! Every installed kubectl, running the recorded transcripts.
 
 use crate::runner::{Client, check};
 use crate::tools::kubectls;
@@ -6,8 +6,8 @@ use crate::tools::kubectls;
 /// The transcripts.
 const NAMES: [&str; 5] = ["core", "custom", "generators", "reads", "writes"];
 
-/// The versions that run a transcript. The oldest and the newest run all of them, each one between runs one,
-/// which takes a third of the time; with `LOCKGATE_CLIENTS=all` each runs all.
+/// The versions that run a transcript. The oldest and the newest run all transcripts, each version in between runs one,
+/// which takes a third of the time; with `LOCKGATE_CLIENTS=all` each version runs all.
 fn versions(name: &str) -> Vec<Client> {
     let found = kubectls();
     let all = std::env::var_os("LOCKGATE_CLIENTS").is_some_and(|value| value == "all")

@@ -1,4 +1,4 @@
-//! Clients that others wrote, in every version at hand, and what they need besides JSON.
+//! Third-party clients, in every installed version, and the formats they need besides JSON.
 
 #![allow(
     clippy::panic,

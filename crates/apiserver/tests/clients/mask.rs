@@ -1,4 +1,4 @@
-//! Words in place of what differs from run to run, so that the rest can be compared.
+//! Replaces output that differs between runs with placeholders, so that the rest can be compared.
 
 use std::sync::LazyLock;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 /// The replacements, in order. A pattern without a replacement removes its line.
 const RULES: &[(&str, Option<&str>)] = &[
-    // Colours.
+    // ANSI colours.
     (r"\x1b\[[0-9;]*m", Some("")),
-    // Of watches that end with their program, which only some builds mention.
+    // Watches that end with the client, which only some builds report.
     (
         r"(?m)^.*(?:reflector|streamwatcher|informerwatcher)\.go.*\n",
         None,
     ),
-    // Of clients and servers that are far apart, which is no fault of either.
+    // Version skew warnings, which depend on the installed clients.
     (
         r"(?m)^WARNING: (?:version difference|This version information).*\n",
         None,
@@ -70,7 +70,7 @@ static PATTERNS: LazyLock<Vec<(Regex, Option<&str>)>> = LazyLock::new(|| {
         .collect()
 });
 
-/// A text without what differs from run to run.
+/// Replaces everything in the output that differs between runs.
 pub(crate) fn mask(text: &str) -> String {
     let mut text = text.to_owned();
     for (pattern, word) in PATTERNS.iter() {
@@ -84,7 +84,7 @@ pub(crate) fn mask(text: &str) -> String {
         replaced.push_str(&text[end..]);
         text = replaced;
     }
-    // The order of the members of an object means nothing.
+    // The order of the fields of an object is irrelevant.
     if let Ok(object @ Value::Object(_)) = serde_json::from_str(&text)
         && text.trim_end().lines().count() == 1
     {
@@ -95,8 +95,8 @@ pub(crate) fn mask(text: &str) -> String {
         .collect()
 }
 
-/// A line whose columns are three spaces apart, for how far they are apart follows from what stands in
-/// them. What it is indented by stays.
+/// Normalises the spacing of a line whose columns are at least three spaces apart, as column widths depend on the
+/// values. The indentation is kept.
 fn narrow(line: &str) -> String {
     let body = line.trim_start_matches(' ');
     let mut narrowed = line[..line.len() - body.len()].to_owned();

@@ -7,7 +7,7 @@ use tokio::process::Command;
 use crate::support::bare_server;
 use crate::tools::installed;
 
-/// Runs a program that fails when something is not as it should be.
+/// Runs a program that exits with an error if a check fails.
 async fn run(program: &str) {
     let server = bare_server().await;
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients");

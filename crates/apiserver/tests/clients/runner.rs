@@ -1,4 +1,4 @@
-//! Runs transcripts: each with every version of its client, each time with a server of its own.
+//! Runs transcripts, with every version of the client and a new server for each run.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,25 +19,25 @@ use crate::transcript::{Transcript, block, blocks};
 /// The timeout of a command.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The number of concurrent transcripts: some commands wait and leave the machine to others.
+/// The number of concurrent transcripts: some commands wait and leave the CPU idle.
 const AT_ONCE: usize = 4;
 
 /// A version of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     pub(crate) version: String,
-    /// The names by which commands call programs, and where those are.
+    /// The program names in commands, and their paths.
     pub(crate) programs: Vec<(&'static str, PathBuf)>,
 }
 
 /// The handling of client output.
 enum Aim {
-    /// It is compared with what was recorded.
+    /// Compares it with the recording.
     Compare,
-    /// It is written down as what differs from what was recorded.
+    /// Records differences from the recording.
     RecordDifferences,
-    /// This program starts another server; what clients print with that one is recorded. It prints the
-    /// path of a kubeconfig and serves until its standard input ends.
+    /// Records the output with another server, which this program starts. It prints the path of a kubeconfig and serves
+    /// until its standard input is closed.
     Record(PathBuf),
 }
 
@@ -49,7 +49,7 @@ fn aim() -> Aim {
     }
 }
 
-/// A server to run a transcript with.
+/// The server of a transcript.
 enum Place {
     Own(Box<TestServer>),
     Other(Box<Child>, PathBuf),
@@ -88,7 +88,7 @@ impl Place {
     }
 }
 
-/// A folder for one run: the files that commands name, and the programs they call.
+/// Creates the folder of a run, with the files and programs that the commands use.
 fn furnish(client: &Client) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let files = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients/files");
@@ -135,7 +135,7 @@ async fn run(aim: &Aim, transcript: &Transcript, client: &Client) -> Vec<String>
             .env("HOME", folder.path())
             .env("TMPDIR", folder.path())
             .env("KUBECONFIG", place.kubeconfig())
-            // What these programs leave behind in a tenth of a second is not worth collecting.
+            // Not worth a garbage collection: these programs run for a tenth of a second.
             .env("GOGC", "off")
             .stdin(Stdio::null())
             .kill_on_drop(true)
@@ -162,7 +162,7 @@ async fn run(aim: &Aim, transcript: &Transcript, client: &Client) -> Vec<String>
     printed
 }
 
-/// Runs a transcript with each of these clients, and compares what they print.
+/// Runs a transcript with each of these clients, and compares the output.
 pub(crate) async fn check(name: &str, clients: &[Client]) {
     assert!(
         !clients.is_empty(),

@@ -1,4 +1,4 @@
-//! A client that shows every byte: one request, one connection.
+//! A client with access to the raw bytes: one request per connection.
 
 use std::sync::Arc;
 
@@ -11,15 +11,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// A server that makes nothing by itself, as the one that was recorded: a namespace that is deleted goes,
-/// and that is all.
+/// A server without controllers, as the one of the recordings: deleting a namespace removes only the namespace.
 pub(crate) async fn bare_server() -> TestServer {
     let settings = Settings {
         controllers: Controllers {
             namespace: true,
             ..Controllers::all(false)
         },
-        // It was off when clients were recorded.
+        // It was disabled in the recordings.
         disable_plugins: vec![String::from("ServiceAccount")],
         ..Settings::default()
     };
@@ -70,7 +69,7 @@ impl Request {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -96,7 +95,7 @@ impl Answer {
     }
 }
 
-/// A server, and a way to it.
+/// A server and a client of it.
 pub(crate) struct Client {
     server: TestServer,
     connector: TlsConnector,
@@ -106,7 +105,7 @@ impl Client {
     pub(crate) async fn start() -> Self {
         let server = TestServer::start_with(Settings {
             authorization_mode: AuthorizationMode::AlwaysAllow,
-            // What a client lists is what it made.
+            // Lists contain only objects that the client created.
             controllers: Controllers::all(false),
             disable_plugins: vec![String::from("ServiceAccount")],
             ..Settings::default()
@@ -157,7 +156,7 @@ impl Client {
         answer.json()
     }
 
-    /// Makes a definition, which is served when this returns.
+    /// Creates a CustomResourceDefinition, which is served when this returns.
     pub(crate) async fn define(&self, definition: &Value) {
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         self.post_json(path, definition).await;
@@ -180,7 +179,7 @@ impl Client {
         stream.write_all(text.as_bytes()).await.unwrap();
         stream.write_all(&request.body).await.unwrap();
         let mut bytes = Vec::new();
-        // A server may close without the farewell of TLS.
+        // A server may close without a TLS `close_notify`.
         let _ = stream.read_to_end(&mut bytes).await;
         let end = bytes
             .windows(4)
@@ -199,7 +198,7 @@ impl Client {
     }
 }
 
-/// The chunks of a body, put together.
+/// Joins the chunks of a chunked body.
 fn joined(mut rest: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     while let Some(line) = rest.windows(2).position(|part| part == b"\r\n") {

@@ -1,4 +1,4 @@
-//! The programs that the tests run: what is on the machine, and what `tools/need.sh` put there.
+//! The programs that the tests run: installed ones, and those installed by `tools/need.sh`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::runner::Client;
 
-/// A kubectl, or one of several versions beside each other, such as `kubectl.1.27`.
+/// Returns true for the file name of a kubectl, with or without a version suffix such as `kubectl.1.27`.
 fn is_kubectl(path: &Path) -> bool {
     let name = path
         .file_name()
@@ -23,14 +23,14 @@ fn is_kubectl(path: &Path) -> bool {
         && path.is_file()
 }
 
-/// Every kubectl of the machine, the oldest first, one of each minor version. `LOCKGATE_KUBECTLS` names
-/// further ones, separated by colons.
+/// Every installed kubectl, the oldest first, one per minor version. `LOCKGATE_KUBECTLS` lists additional ones,
+/// separated by colons.
 pub(crate) fn kubectls() -> &'static [Client] {
     static FOUND: OnceLock<Vec<Client>> = OnceLock::new();
     FOUND.get_or_init(|| {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-        // A kubectl that is a link may lie beside its siblings.
+        // The other versions may be in the folder of a symlink's target.
         let real = folders
             .iter()
             .filter_map(|folder| folder.join("kubectl").canonicalize().ok());
@@ -66,7 +66,7 @@ pub(crate) fn kubectls() -> &'static [Client] {
     })
 }
 
-/// The minor version of a kubectl. One that only calls others has none.
+/// The minor version of a kubectl; `None` for wrapper scripts.
 fn minor(file: &Path) -> Option<u32> {
     let output = Command::new(file)
         .args(["version", "--client", "-o", "json"])
@@ -80,7 +80,7 @@ fn minor(file: &Path) -> Option<u32> {
     text.strip_prefix("v1.")?.split('.').next()?.parse().ok()
 }
 
-/// The folder of what `tools/need.sh` installs, which it does when something is missing.
+/// The folder of programs installed by `tools/need.sh`, which runs if one is missing.
 pub(crate) fn installed(program: &str) -> PathBuf {
     static READY: OnceLock<PathBuf> = OnceLock::new();
     let folder = READY.get_or_init(|| {
@@ -100,7 +100,7 @@ pub(crate) fn installed(program: &str) -> PathBuf {
     folder.join("bin").join(program)
 }
 
-/// The real Helm, with the newest kubectl beside it.
+/// The real Helm, with the newest kubectl.
 pub(crate) fn helm() -> Client {
     let mut client = kubectls().last().unwrap().clone();
     client.version = String::from("3");

@@ -1,4 +1,4 @@
-//! Transcripts of clients: a file of commands, each followed by its output.
+//! Client transcripts: a file of commands, each followed by its output.
 //!
 //! ```text
 //! % 1.27 1.28 1.36
@@ -12,17 +12,16 @@
 //! | what it prints with this server, where that is known to differ
 //! ```
 //!
-//! The first line names the versions with which the file was recorded; one that is not among them is
-//! compared with the nearest. Without a block of its own a command has to print with this server what it
-//! printed with the recorded one.
+//! The first line lists the client versions of the recording; any other version is compared with the nearest one.
+//! Without a block of its own, a command has to produce the recorded output with this server.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// A file of commands.
+/// The commands and outputs of a file.
 pub(crate) struct Transcript {
     pub(crate) name: String,
-    /// The versions of the client with which it was recorded.
+    /// The client versions of the recording.
     pub(crate) versions: Vec<String>,
     pub(crate) steps: Vec<Step>,
 }
@@ -41,12 +40,12 @@ pub(crate) struct Step {
 /// The output of some client versions.
 #[derive(Default, Clone)]
 pub(crate) struct Block {
-    /// The versions; none are all others.
+    /// The versions; empty means all others.
     pub(crate) versions: Vec<String>,
     pub(crate) text: String,
 }
 
-/// The block for a version: its own, or that of all others.
+/// The block for a version, or the block for all others.
 pub(crate) fn block<'b>(blocks: &'b [Block], version: &str) -> Option<&'b str> {
     let named = blocks
         .iter()
@@ -55,7 +54,7 @@ pub(crate) fn block<'b>(blocks: &'b [Block], version: &str) -> Option<&'b str> {
     named.or_else(rest).map(|block| block.text.as_str())
 }
 
-/// Blocks of equal texts put together; the text that most versions share is that of all others.
+/// Merges the blocks of versions with equal output; the most frequent output becomes the block for all others.
 pub(crate) fn blocks(printed: &[(String, String)], has_rest: bool) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for (version, text) in printed {
@@ -122,7 +121,7 @@ impl Transcript {
         }
     }
 
-    /// The recorded version that is nearest to one, the older of two.
+    /// The recorded version that is nearest to a version, the older of two.
     pub(crate) fn nearest(&self, version: &str) -> String {
         let minor = |version: &str| -> u32 {
             let last = version.rsplit('.').next();
@@ -159,7 +158,7 @@ impl Transcript {
 }
 
 impl Step {
-    /// The text that lines are added to. A command that printed nothing has no lines and no block.
+    /// The output block to append lines to. A command without output has no block.
     fn last_block(&mut self) -> &mut String {
         let blocks = if self.ours.is_empty() {
             &mut self.recorded

@@ -7,14 +7,14 @@ use crate::support::{Client, Request};
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// A field of bytes.
+/// Encodes a length-delimited field.
 fn field(number: u8, value: &[u8]) -> Vec<u8> {
     let length = u8::try_from(value.len()).unwrap();
     assert!(length < 0x80, "short texts only");
     [&[number << 3 | 2, length], value].concat()
 }
 
-/// A message with its type around it.
+/// Wraps a message in the `Unknown` envelope, with its type.
 fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let kind = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
     [b"k8s\0".to_vec(), field(1, &kind), field(2, raw)].concat()
@@ -57,7 +57,7 @@ async fn takes_protobuf_for_built_in_kinds_and_answers_json() {
     let put = Request::put(&format!("{MAPS}/a"), config_map("a", "w")).content_type(PROTOBUF);
     assert_eq!(client.send(put).await.json()["data"], json!({"k": "w"}));
 
-    // Options of a deletion, which is tried out only.
+    // Delete options in protobuf, for a dry run.
     let options = envelope("v1", "DeleteOptions", &field(5, b"All"));
     let delete = Request::delete(&format!("{MAPS}/a"), options).content_type(PROTOBUF);
     assert_eq!(client.send(delete).await.code, 200);
@@ -170,7 +170,7 @@ async fn describes_itself() {
     client.define(&widgets()).await;
     let index = client.get("/openapi/v3", "").await;
     let paths = &index.json()["paths"];
-    // A definition changes what is told about its own group alone.
+    // A CustomResourceDefinition changes the document of its own group only.
     assert_eq!(paths["apis/apps/v1"], before["paths"]["apis/apps/v1"]);
     let url = paths["apis/example.org/v1"]["serverRelativeURL"].clone();
     let url = url.as_str().unwrap();

@@ -1,4 +1,4 @@
-//! Asking the server under test, and reading its audit log.
+//! The client of the server under test, and the reader of its audit log.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) struct Reply {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
-    /// Parsed where it is JSON, else a text.
+    /// The parsed JSON, otherwise the body as a string.
     pub(crate) body: Node,
 }
 
@@ -40,10 +40,10 @@ pub(crate) struct Reply {
 pub(crate) struct Question<'q> {
     pub(crate) method: &'q str,
     pub(crate) path: &'q str,
-    /// A text is sent as it is, anything else as JSON.
+    /// A string is sent as it is, any other value as JSON.
     pub(crate) body: Option<&'q Node>,
     pub(crate) content_type: &'q str,
-    /// In place of those the client sends anyway.
+    /// Replace the client's default headers.
     pub(crate) headers: Vec<(String, Vec<String>)>,
 }
 
@@ -74,7 +74,7 @@ impl Client {
         }
     }
 
-    /// A client like this one, with a connection of its own.
+    /// Returns a client with the same configuration on a separate connection.
     pub(crate) fn another(&self) -> Self {
         Self {
             address: self.address,
@@ -84,7 +84,7 @@ impl Client {
         }
     }
 
-    /// Asks with a body of JSON or with none.
+    /// Sends a request with a JSON body or without a body.
     pub(crate) async fn ask(
         &mut self,
         method: &str,
@@ -143,7 +143,7 @@ impl Client {
                 None => self.connect().await.map_err(|error| error.to_string())?,
             };
             match connection.send_request(request).await {
-                // The server closed a connection nobody used.
+                // The server closed an idle connection.
                 Err(error) if reused && (error.is_canceled() || error.is_incomplete_message()) => {}
                 Err(error) => return Err(error.to_string()),
                 Ok(response) => {
@@ -202,7 +202,7 @@ impl Client {
     }
 }
 
-/// A path and query as they are, or with what is not allowed there encoded.
+/// Percent-encodes characters that are not allowed in a path and query.
 fn uri(path: &str) -> Result<Uri, String> {
     path.parse::<Uri>()
         .or_else(|_| {
@@ -226,7 +226,7 @@ pub(crate) struct AuditLog {
     log: File,
     /// The bytes after the last complete line.
     rest: Vec<u8>,
-    /// The annotations of requests that ended, by their audit id.
+    /// The annotations of completed requests, by audit ID.
     events: HashMap<String, Map>,
 }
 
@@ -239,7 +239,7 @@ impl AuditLog {
         })
     }
 
-    /// The annotations of a request; none if the log does not mention it soon.
+    /// The annotations of a request; `None` if its event is not logged within the timeout.
     pub(crate) async fn annotations(&mut self, id: &str) -> Result<Option<Map>, String> {
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {
@@ -248,7 +248,7 @@ impl AuditLog {
             if found.is_some() || Instant::now() > deadline {
                 return Ok(found);
             }
-            // A file gives no signal; an event may be written after its answer.
+            // Polls the file: an event may be written after the response.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

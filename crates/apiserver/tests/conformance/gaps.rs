@@ -1,4 +1,4 @@
-//! The known differences, and what a run makes of them.
+//! The known gaps, and the verdict on each scenario.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +25,20 @@ struct Entry {
     reason: String,
 }
 
-/// Scenarios that differ, and why.
+/// Scenarios with known differences, and the reasons.
 #[derive(Debug)]
 pub(crate) struct Gaps(BTreeMap<String, String>);
 
 /// The verdict on a scenario.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verdict {
-    /// It is as recorded.
+    /// The result matches the recording.
     Agrees,
-    /// It differs, which is known.
+    /// The result differs, as listed.
     KnownGap,
-    /// It differs.
+    /// The result differs.
     Differs(Vec<String>),
-    /// It is as recorded and listed all the same.
+    /// The result matches the recording, although a gap is listed.
     UnexpectedPass,
 }
 
@@ -48,7 +48,7 @@ impl Gaps {
         Self::of(file.scenario)
     }
 
-    /// The vectors of a suite that differ.
+    /// The known gaps among the vectors of a suite.
     pub(crate) fn of_suite(text: &str, suite: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
         let entries = file.gap.into_iter().filter(|gap| gap.suite == suite);
@@ -69,7 +69,7 @@ impl Gaps {
         Ok(Self(gaps))
     }
 
-    /// Judges a scenario by the lines in which it differs.
+    /// Returns the verdict for the differing lines of a scenario.
     pub(crate) fn judge(&self, name: &str, lines: Vec<String>) -> Verdict {
         match (lines.is_empty(), self.0.contains_key(name)) {
             (true, false) => Verdict::Agrees,
@@ -79,7 +79,7 @@ impl Gaps {
         }
     }
 
-    /// Entries that no scenario bears the name of.
+    /// Entries that match no scenario.
     pub(crate) fn unknown<'g>(&'g self, names: &[String]) -> Vec<&'g str> {
         self.0
             .keys()

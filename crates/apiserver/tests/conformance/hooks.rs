@@ -1,4 +1,4 @@
-//! The webhooks of a scenario: they answer as it says, and keep what they were asked.
+//! The webhooks of a scenario: they return the scripted responses, and record the reviews.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ use lockgate_testkit::{Answer, Ending, Recorded, WebhookServer};
 
 use crate::node::{Map, Node, map};
 
-/// The headers that are compared, in the spelling of the recordings.
+/// The compared headers, spelled as in the recordings.
 const RECORDED_HEADERS: [&str; 3] = ["Content-Type", "Accept", "User-Agent"];
 
-/// The certificates that all webhooks share.
+/// The certificates of all webhooks.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     authority: Authority,
-    /// An authority that signed nothing.
+    /// A CA that issued none of the certificates.
     other: Authority,
     identity: Identity,
 }
@@ -40,9 +40,9 @@ impl Certificates {
 pub(crate) struct Hooks {
     server: WebhookServer,
     script: Arc<Mutex<Script>>,
-    /// The bundle that trusts the webhooks, in base64.
+    /// The caBundle that trusts the webhooks, in base64.
     pub(crate) ca: String,
-    /// A bundle that does not.
+    /// A caBundle that does not trust them.
     pub(crate) other_ca: String,
 }
 
@@ -58,7 +58,7 @@ struct Script {
 /// The behaviour of webhooks: as scripted in the scenario, or not.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) enum Voice {
-    /// They allow everything and keep nothing: before the steps, and while cleaning up.
+    /// They allow everything and record nothing: before the steps, and during cleanup.
     #[default]
     Quiet,
     Loud,
@@ -86,7 +86,7 @@ impl Hooks {
         self.server.address().port()
     }
 
-    /// Begins a scenario, quietly.
+    /// Starts a scenario, in quiet mode.
     pub(crate) fn reset(&self, behaviours: Node) {
         *lock(&self.script) = Script {
             behaviours,
@@ -98,7 +98,7 @@ impl Hooks {
         lock(&self.script).voice = voice;
     }
 
-    /// The calls since the last time.
+    /// The calls since the previous call of this method.
     pub(crate) fn take_calls(&self) -> Vec<Map> {
         std::mem::take(&mut lock(&self.script).calls)
     }
@@ -114,7 +114,7 @@ fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
 
 fn respond(script: &Mutex<Script>, request: &Recorded) -> Answer {
     if request.method == "GET" {
-        // Only a redirect that was followed leads here.
+        // A GET is a redirect that was followed.
         let review = map! {"method": "GET"}.into();
         lock(script).receive(&request.path, "", Map::default(), &review);
         return Answer::http(200, "");
@@ -134,7 +134,7 @@ fn respond(script: &Mutex<Script>, request: &Recorded) -> Answer {
 }
 
 impl Script {
-    /// Keeps a review, and chooses the behaviour that answers it.
+    /// Records a review, and selects the scripted behaviour for it.
     fn receive(&mut self, path: &str, query: &str, headers: Map, review: &Node) -> Node {
         let user = review.lookup("request/userInfo/username");
         let by_itself = user.and_then(Node::as_str) == Some("system:apiserver");
@@ -164,7 +164,7 @@ impl Script {
     }
 }
 
-/// Returns true if one condition of a case holds; its pointers begin at `request`.
+/// Returns true if one condition of a case matches; JSON pointers are relative to `request`.
 fn holds(name: &str, argument: &Node, review: &Node, count: i128) -> bool {
     let lookup = |pointer: &str| {
         review
@@ -223,7 +223,7 @@ fn delayed(answer: Answer, behaviour: &Node) -> Answer {
     }
 }
 
-/// The review a behaviour answers with.
+/// Builds the response of a behaviour.
 fn build_review(behaviour: &Node, review: &Node) -> Map {
     let or_own = |name: &str, own: Option<&Node>| {
         let chosen = behaviour.get(name).or(own);

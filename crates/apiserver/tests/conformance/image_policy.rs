@@ -1,9 +1,9 @@
-//! The backend of `ImagePolicyWebhook`: it answers by the names of the images.
+//! The backend of `ImagePolicyWebhook`: the image names determine its responses.
 
 use lockgate_testkit::{Answer, Recorded, WebhookServer};
 use serde_json::{Value, json};
 
-/// A server that answers `ImageReview`s.
+/// A server that responds to `ImageReview`s.
 pub(crate) struct ImagePolicy(WebhookServer);
 
 impl ImagePolicy {

@@ -1,7 +1,7 @@
-//! Scenarios of admission against recordings of kube-apiserver: the answer, its warnings, every
-//! review the webhooks received, the audit annotations and the metrics.
+//! Admission scenarios against recordings of kube-apiserver: the response, its warnings, every review that a webhook
+//! received, the audit annotations and the metrics.
 //!
-//! `docs/conformance.md` says how to run others, and some.
+//! `docs/conformance.md` describes how to run other scenarios, or a selection.
 
 #![expect(
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ use node::Node;
 use run::Bench;
 use scenario::Scenario;
 
-/// The maximum number of shown differences per scenario.
+/// The maximum number of reported differences per scenario.
 const MAX_LINES: usize = 20;
 
 /// The audit policy of scenarios: everything is logged.
@@ -48,7 +48,7 @@ const AUDIT_POLICY: &str =
 async fn scenarios_end_as_recorded() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let own = root.join("conformance");
-    // Cargo runs tests elsewhere than where people type.
+    // Cargo runs tests in the crate's folder, not in the current one.
     let folder = |variable| std::env::var_os(variable).map(|path| root.join(path));
     let scenarios = folder("LOCKGATE_SCENARIOS");
     let only = std::env::var("LOCKGATE_SCENARIO").ok();
@@ -86,22 +86,22 @@ async fn scenarios_end_as_recorded() {
     report.end();
 }
 
-/// The server that scenarios were recorded on.
+/// The server configuration of the recorded scenarios.
 #[derive(Clone)]
 struct SetUp {
-    /// Its settings; the folder is for files that they name.
+    /// Its settings; the folder is for the files they refer to.
     settings: Arc<dyn Fn(&Path) -> Settings + Send + Sync>,
     has_metrics: bool,
 }
 
-/// Runs scenarios on several servers at once, those of one server in turn.
+/// Runs scenarios on several servers concurrently, and sequentially on each server.
 async fn run_all(scenarios: Vec<Scenario>, set_up: SetUp) -> Vec<(String, Result<Node, String>)> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    // Twice as many servers as cores: some scenarios wait for webhooks that are late.
+    // Twice as many servers as cores: some scenarios wait for slow webhooks.
     let servers = (2 * cores).min(scenarios.len());
     let certificates = Arc::new(Certificates::make());
     let mut queue: VecDeque<Scenario> = scenarios.into();
-    // Those that wait begin, lest the others wait for them in the end.
+    // Scenarios with delays run first, so that they do not run last and alone.
     queue
         .make_contiguous()
         .sort_by_key(|scenario| !scenario.spec.to_json().contains("\"delay\": "));
@@ -159,14 +159,14 @@ async fn start(folder: &Path, certificates: &Certificates, set_up: &SetUp) -> (T
     (server, bench)
 }
 
-/// The recordings are of an API server alone, but for namespaces, which have to go.
+/// The recordings are of an API server without controllers, except for the deletion of namespaces.
 fn settings() -> Settings {
     Settings {
         controllers: Controllers {
             namespace: true,
             ..Controllers::all(false)
         },
-        // It was off when they were recorded.
+        // It was disabled in the recordings.
         disable_plugins: vec![String::from("ServiceAccount")],
         ..Settings::default()
     }
@@ -218,7 +218,7 @@ impl Report {
         self.failed.push(format!("FAIL {name}\n     {text}"));
     }
 
-    /// Prints the outcome, and fails the test if anything failed.
+    /// Prints the report, and fails the test on any failure.
     fn end(self) {
         let Self {
             agreed,

@@ -1,4 +1,4 @@
-//! A tree of JSON that keeps the order of members, as what a scenario says is sent.
+//! A JSON tree that preserves the order of fields, as scenarios are sent in the order they are written.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -28,7 +28,7 @@ pub(crate) enum Node {
     Map(Map),
 }
 
-/// Members in the order in which they were written.
+/// Fields in the order of the source.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Map(Vec<(String, Node)>);
 
@@ -41,7 +41,7 @@ impl Map {
         self.0.iter_mut().find(|(k, _)| k == key).map(|(_, v)| v)
     }
 
-    /// Sets a member, where it is or at the end.
+    /// Sets a field, in place or at the end.
     pub(crate) fn set(&mut self, key: &str, value: impl Into<Node>) {
         let value = value.into();
         match self.get_mut(key) {
@@ -80,7 +80,7 @@ impl FromIterator<(String, Node)> for Map {
     }
 }
 
-/// A map from pairs of a name and a value.
+/// Creates a map from name-value pairs.
 macro_rules! map {
     ($($key:literal: $value:expr),* $(,)?) => {{
         let mut map = crate::node::Map::default();
@@ -126,7 +126,7 @@ impl<T: Into<Self>> From<Vec<T>> for Node {
     }
 }
 
-/// The order of members does not count; the kind of a number does.
+/// Ignores the order of fields, but not the type of numbers.
 impl PartialEq for Node {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -152,13 +152,13 @@ impl Node {
         Self::read_yaml(document.root(), text)
     }
 
-    /// Reads scalars as the recorder does, where Kubernetes' reader of YAML thinks otherwise: `y` and
-    /// `n` are texts, and fewer things are numbers.
+    /// Reads scalars as the recorder does, where the YAML reader of Kubernetes differs: `y` and `n` are strings, and
+    /// fewer scalars are numbers.
     fn read_yaml(value: Value<'_>, source: &str) -> Result<Self, String> {
         let whole = source.get(value.span().range()).unwrap_or_default();
-        // An anchor may stand before it.
+        // An anchor may precede it.
         let written = whole.rsplit(char::is_whitespace).next().unwrap_or_default();
-        // What an alias stands for is written elsewhere, and quotes say what they mean.
+        // The source of an alias is elsewhere, and quoted scalars are always strings.
         let is_text = !written.starts_with(['*', '"', '\''])
             && match value.kind() {
                 Kind::Bool => is_letter(written),
@@ -213,7 +213,7 @@ impl Node {
         matches!(self, Self::Null)
     }
 
-    /// The member of a map.
+    /// The value of a field.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         self.as_map()?.get(key)
     }
@@ -226,12 +226,12 @@ impl Node {
         }
     }
 
-    /// The members of a map; none for anything else.
+    /// The fields of a map; none for anything else.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &Self)> {
         self.as_map().into_iter().flat_map(Map::iter)
     }
 
-    /// The text of the member `key`, or why there is none.
+    /// The string in the field `key`, or an error.
     pub(crate) fn text(&self, key: &str) -> Result<&str, String> {
         self.get(key)
             .and_then(Self::as_str)
@@ -251,7 +251,7 @@ impl Node {
         Some(node)
     }
 
-    /// Sets the member a JSON pointer names; null removes it.
+    /// Sets the field at a JSON pointer; null removes it.
     pub(crate) fn assign(&mut self, pointer: &str, value: &Self) -> Result<(), String> {
         let bad = || format!("there is nothing at `{pointer}`");
         let mut parts = pointer_parts(pointer);
@@ -285,26 +285,26 @@ impl Node {
         Ok(())
     }
 
-    /// JSON as the recorder writes it: blanks after commas and colons, nothing but ASCII.
+    /// JSON in the recorder's format: a space after commas and colons, ASCII only.
     pub(crate) fn to_json(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, Order::Kept);
         out
     }
 
-    /// As [`Node::to_json`], with members in the order of their names.
+    /// Like [`Node::to_json`], with fields sorted by name.
     pub(crate) fn to_sorted_json(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, Order::Sorted);
         out
     }
 
-    /// A scalar as it stands in a header: a text as it is, anything else as JSON.
+    /// A scalar as a header value: a string as it is, anything else as JSON.
     pub(crate) fn spelled(&self) -> String {
         self.as_str().map_or_else(|| self.to_json(), str::to_owned)
     }
 
-    /// JSON for people, with an end.
+    /// JSON for messages, truncated.
     pub(crate) fn short(&self) -> String {
         const LIMIT: usize = 400;
         let text = self.to_json();
@@ -379,7 +379,7 @@ fn write_text(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Returns true for the letters that Kubernetes reads as booleans.
+/// Returns true for single letters that Kubernetes parses as booleans.
 fn is_letter(written: &str) -> bool {
     matches!(written, "y" | "Y" | "n" | "N")
 }

@@ -1,4 +1,4 @@
-//! From what a server said to a form that two runs can be compared in, and the comparison.
+//! Normalises the results of a run, and compares them with the recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -56,7 +56,7 @@ const METRIC_PREFIXES: [&str; 3] = [
     "apiserver_mutating_admission_policy_",
 ];
 
-/// Audit annotations that are not about webhooks.
+/// Audit annotations of other components than webhooks.
 const FOREIGN_ANNOTATIONS: [&str; 5] = [
     "authorization.k8s.io/",
     "authentication.k8s.io/",
@@ -72,10 +72,10 @@ pub(crate) enum ManagedFields {
     Kept,
 }
 
-/// Replaces what differs from run to run.
+/// Replaces values that differ between runs.
 #[derive(Debug)]
 pub(crate) struct Normaliser {
-    /// Texts of this run and their placeholders.
+    /// Strings of this run and their placeholders.
     pub(crate) names: Vec<(String, &'static str)>,
     pub(crate) managed_fields: ManagedFields,
 }
@@ -120,7 +120,7 @@ impl Normaliser {
     fn member(&self, key: &str, child: &Node) -> Node {
         match (key, child) {
             ("resourceVersion", child) if !is_empty(child) => Node::from("<rv>"),
-            // Servers sort these by their time.
+            // Servers sort these by time.
             ("managedFields", Node::List(entries)) => {
                 let mut entries: Vec<Node> =
                     entries.iter().map(|entry| self.value(entry)).collect();
@@ -131,7 +131,7 @@ impl Normaliser {
         }
     }
 
-    /// Mutating calls in the order in which they came; validating ones, which run in parallel, sorted.
+    /// Mutating calls in the order of arrival; validating calls, which are concurrent, sorted.
     pub(crate) fn calls(&self, calls: Vec<Map>) -> Node {
         let path = |call: &Node| call.text("path").unwrap_or_default().to_owned();
         let (mutating, mut validating): (Vec<Node>, Vec<Node>) = calls
@@ -142,7 +142,7 @@ impl Normaliser {
         map! {"mutating": mutating, "validating": validating}.into()
     }
 
-    /// Annotations, without those that are about something else; `kept` are prefixes of some of these.
+    /// Annotations, without those of other components unless their prefix is in `kept`.
     pub(crate) fn annotations(&self, annotations: &Map, kept: &[String]) -> Node {
         annotations
             .iter()
@@ -158,7 +158,7 @@ impl Normaliser {
     }
 }
 
-/// Returns true for values that count as empty where a resource version is expected.
+/// Returns true for values that are equivalent to an empty resource version.
 fn is_empty(node: &Node) -> bool {
     match node {
         Node::Null | Node::Bool(false) | Node::Int(0) => true,
@@ -207,7 +207,7 @@ pub(crate) fn metric_deltas(before: &BTreeMap<String, f64>, after: &BTreeMap<Str
         .into()
 }
 
-/// Deletes the members a dotted path names; `*` stands for every member.
+/// Deletes the fields at a dotted path; `*` matches every field.
 pub(crate) fn drop_path(node: &mut Node, path: &str) {
     let (head, rest) = match path.split_once('.') {
         Some((head, rest)) => (head, Some(rest)),

@@ -1,4 +1,4 @@
-//! Regular expressions: finding, replacing, and the globs by which scenarios are chosen.
+//! Regular expressions, and the globs that select scenarios.
 
 use regex_automata::meta::Regex;
 use regex_automata::util::captures::Captures;
@@ -12,7 +12,7 @@ impl Pattern {
         Self(Regex::new(pattern).expect("a pattern written here"))
     }
 
-    /// A shell's pattern for a whole name: `*`, `?` and `[…]`.
+    /// Compiles a shell glob that matches the entire name: `*`, `?` and `[…]`.
     pub(crate) fn glob(glob: &str) -> Result<Self, String> {
         let mut pattern = String::from("(?s)^");
         let mut set = false;
@@ -44,7 +44,7 @@ impl Pattern {
         self.0.is_match(text)
     }
 
-    /// The groups of the first match; a group that took no part is empty.
+    /// The groups of the first match; a group without a match is empty.
     pub(crate) fn groups<'t>(&self, text: &'t str) -> Option<Vec<&'t str>> {
         self.all_groups(text).next()
     }
@@ -56,7 +56,7 @@ impl Pattern {
             .map(move |captures| groups(&captures, text))
     }
 
-    /// Replaces every match by what `make` makes of its groups.
+    /// Replaces every match with the result of `make` for its groups.
     pub(crate) fn replace<E>(
         &self,
         text: &str,

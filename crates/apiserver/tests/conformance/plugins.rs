@@ -1,6 +1,6 @@
-//! Scenarios of the in-tree plugins, in the server set-ups they were recorded in.
+//! Scenarios of the in-tree plugins, in the server configurations of their recordings.
 //!
-//! `conformance/plugins/README.md` has the flags of each.
+//! `conformance/plugins/README.md` lists the flags of each.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/plugins")
 }
 
-/// The names of the scenarios of all set-ups.
+/// The names of the scenarios of all configurations.
 pub(crate) fn all_scenarios() -> Vec<String> {
     let set_ups = [
         "default",
@@ -38,7 +38,7 @@ pub(crate) fn all_scenarios() -> Vec<String> {
         .collect()
 }
 
-/// All plugins that are on by default; nothing goes on by itself but the end of namespaces.
+/// All default plugins; the only controller is that of namespace deletion.
 fn settings() -> Settings {
     Settings {
         controllers: Controllers {
@@ -49,7 +49,7 @@ fn settings() -> Settings {
     }
 }
 
-/// The configuration of a set-up, with the places of this machine in it.
+/// The configuration file of a set-up, with local paths filled in.
 fn configuration(name: &str, into: &Path, backend: &str) -> Option<PathBuf> {
     let servers = folder().join("servers");
     for file in std::fs::read_dir(&servers).unwrap() {

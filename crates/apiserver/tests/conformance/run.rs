@@ -1,4 +1,4 @@
-//! One run of one scenario: set up, do and observe its steps, clean up.
+//! One run of one scenario: setup, steps with their observations, cleanup.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ use crate::scenario::{Names, POLICY_KINDS, WEBHOOK_KINDS};
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// The content types that have a short name.
+/// The short names of patch content types.
 const PATCH_TYPES: [(&str, &str); 4] = [
     ("json", "application/json-patch+json"),
     ("merge", "application/merge-patch+json"),
@@ -26,7 +26,7 @@ const PATCH_TYPES: [(&str, &str); 4] = [
     ("apply", "application/apply-patch+yaml"),
 ];
 
-/// The name of one that raced.
+/// The name of an object of a race.
 static RACER: LazyLock<Pattern> = LazyLock::new(|| Pattern::new(r#""race-[0-9]+""#));
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,7 +35,7 @@ enum Scope {
     Namespaced,
 }
 
-/// Kinds that scenarios may name, their plurals and scopes.
+/// The kinds that scenarios may use, with plurals and scopes.
 const RESOURCES: [(&str, &str, Scope); 50] = [
     ("Namespace", "namespaces", Scope::Cluster),
     ("ConfigMap", "configmaps", Scope::Namespaced),
@@ -150,7 +150,7 @@ pub(crate) struct Bench {
     pub(crate) has_metrics: bool,
 }
 
-/// The observations of all steps, normalised.
+/// Returns the normalised observations of all steps.
 pub(crate) async fn run(bench: &mut Bench, spec: &Node) -> Result<Node, String> {
     let mut run = Run::new(bench, spec)?;
     let observed = run.observe().await;
@@ -166,7 +166,7 @@ struct Run<'b> {
     names: Names,
     normaliser: Normaliser,
     resources: HashMap<String, (String, Scope)>,
-    /// Paths of what was made, in order.
+    /// Paths of created objects, in order.
     created: Vec<String>,
     metrics: Option<BTreeMap<String, f64>>,
 }
@@ -215,7 +215,7 @@ impl<'b> Run<'b> {
         Ok(map! {"scenario": self.spec.text("name")?, "steps": steps}.into())
     }
 
-    // Setting up and cleaning up
+    // Setup and cleanup
 
     fn has_namespace(&self) -> bool {
         self.spec.get("namespace") != Some(&Node::Bool(false))
@@ -243,7 +243,7 @@ impl<'b> Run<'b> {
         for item in list(&self.spec, "setup") {
             items.extend(self.names.expand(&item)?);
         }
-        // Webhooks and policies come last, so that they see nothing of this.
+        // Webhooks and policies are created last, so that they do not apply to the other objects.
         let turns = WEBHOOK_KINDS.map(|(_, webhook)| vec![webhook]);
         let policies = POLICY_KINDS.map(|(_, policy, _)| policy).to_vec();
         let bindings = POLICY_KINDS.map(|(_, _, binding)| binding).to_vec();
@@ -257,7 +257,7 @@ impl<'b> Run<'b> {
                 self.create(item).await?;
             }
         }
-        // What is written is in force at once; but times are told in seconds, and some are compared.
+        // Writes take effect immediately, but timestamps have a resolution of one second, and some are compared.
         if matches!(self.spec.get("settle"), Some(Node::Float(seconds)) if *seconds > 1.0) {
             self.next_second().await;
         }
@@ -266,7 +266,7 @@ impl<'b> Run<'b> {
         Ok(())
     }
 
-    /// Waits until what is made is younger than what was made so far.
+    /// Waits for the next second, so that later objects have a later timestamp.
     async fn next_second(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let past = now.map_or(0, |now| now.subsec_millis());
@@ -281,7 +281,7 @@ impl<'b> Run<'b> {
         let path = format!("{path}/{name}");
         self.created.push(path.clone());
         if let Some(status) = item.get("status") {
-            // Controllers do not run: what they would write is written here.
+            // Controllers do not run: their status updates are written here.
             let status = map! {"status": status.clone()};
             let question = Question {
                 method: "PATCH",
@@ -302,7 +302,7 @@ impl<'b> Run<'b> {
         Ok(())
     }
 
-    /// A definition is served when its creation returns; a server that is late gets no patience.
+    /// A CustomResourceDefinition is served when its creation returns, so there are no retries.
     async fn await_definition(&mut self, definition: &Node) -> Result<(), String> {
         let spec = definition.get("spec").ok_or("a definition without spec")?;
         let names = spec.get("names").ok_or("a definition without names")?;
@@ -365,7 +365,7 @@ impl<'b> Run<'b> {
             return Err(format!("{path} is not deleted: {code} {}", body.short()));
         }
         if !path.contains("/namespaces/") {
-            // No controller takes finalizers away.
+            // No controller removes finalizers.
             let left = client.ask("GET", path, None).await?;
             if left.code == 200 && left.body.lookup("metadata/finalizers").is_some() {
                 let none = map! {"metadata": map! {"finalizers": Node::Null}};
@@ -383,7 +383,7 @@ impl<'b> Run<'b> {
             .strip_prefix("/api/v1/namespaces/")
             .is_some_and(|name| !name.contains('/'));
         if is_namespace {
-            // It goes at once, lest its slow end be seen by the next scenario.
+            // Deleted synchronously, so that its deletion does not overlap with the next scenario.
             let mut namespace = client.ask("GET", path, None).await?;
             if namespace.code == 200 {
                 let none = Node::List(Vec::new());
@@ -451,7 +451,7 @@ impl<'b> Run<'b> {
         if self.spec.get("sortWarnings") == Some(&Node::Bool(true))
             && let Some(Node::List(warnings)) = observed.get_mut("warnings")
         {
-            // Where the reference has no fixed order.
+            // The reference has no fixed order here.
             warnings.sort_by_cached_key(Node::to_sorted_json);
         }
         self.metrics = Some(after);
@@ -462,8 +462,8 @@ impl<'b> Run<'b> {
         Ok(Some(observed))
     }
 
-    /// One request many times at once, with `#{i}` replaced by 0, 1 and so on: how many had which code,
-    /// and the different messages of those that were refused.
+    /// Sends a request many times concurrently, with `#{i}` replaced by 0, 1 and so on. Returns the number of responses
+    /// by code, and the distinct messages of rejections.
     async fn race(&mut self, step: &Node) -> Result<Node, String> {
         let Some(Node::Int(count)) = step.get("race") else {
             return Err(String::from("`race` is no number"));
@@ -586,7 +586,7 @@ impl<'b> Run<'b> {
         Ok((method.to_owned(), path, body))
     }
 
-    /// `v1/configmaps/a` in the scenario's namespace; what begins with a slash as it is.
+    /// Resolves `v1/configmaps/a` in the scenario's namespace; absolute paths are returned as they are.
     fn resolve(&self, path: &str) -> Result<String, String> {
         let bad = || format!("`{path}` is no path");
         if path.starts_with('/') {
@@ -603,7 +603,7 @@ impl<'b> Run<'b> {
         ))
     }
 
-    /// The collection an object belongs to.
+    /// The collection path of an object.
     fn collection(&self, object: &Node) -> Result<String, String> {
         let (kind, version) = (object.text("kind")?, object.text("apiVersion")?);
         let (plural, scope) = self
@@ -629,7 +629,7 @@ impl<'b> Run<'b> {
         Ok(parse_metrics(reply.body.as_str().unwrap_or_default()))
     }
 
-    /// Notes what a step created.
+    /// Records the objects that a step created.
     fn remember(&mut self, method: &str, path: &str, answer: &Node) {
         let Some(name) = answer.lookup("metadata/name").and_then(Node::as_str) else {
             return;
@@ -646,12 +646,12 @@ impl<'b> Run<'b> {
     }
 }
 
-/// The items of a member that is a list.
+/// The items of a list field.
 fn list(node: &Node, key: &str) -> Vec<Node> {
     node.get(key).map_or(&[][..], Node::items).to_vec()
 }
 
-/// The headers of a step, those of impersonation among them.
+/// The headers of a step, including impersonation.
 fn headers(step: &Node) -> Result<Vec<(String, Vec<String>)>, String> {
     let texts = |node: &Node| -> Vec<String> {
         match node {
@@ -683,7 +683,7 @@ fn headers(step: &Node) -> Result<Vec<(String, Vec<String>)>, String> {
     Ok(headers)
 }
 
-/// Percent-encodes whatever may not stand in a header's name.
+/// Percent-encodes characters that are not allowed in a header name.
 fn quote(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

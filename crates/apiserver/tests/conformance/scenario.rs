@@ -1,4 +1,4 @@
-//! Scenarios: finding them, and what their short forms stand for.
+//! Loads scenarios, and expands their short forms.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,14 +31,14 @@ const REGISTRATION: &str = "admissionregistration.k8s.io/v1";
 
 static VARIABLE: LazyLock<Pattern> = LazyLock::new(|| Pattern::new(r"\$\{([^}]+)\}"));
 
-/// A scenario as it is written.
+/// A scenario as loaded from its file.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) spec: Node,
 }
 
-/// The scenarios in a file or a folder that a glob chooses, by their name or that of their file.
+/// The scenarios in a file or folder whose name or file name matches a glob.
 pub(crate) fn load(path: &Path, only: &str) -> Result<Vec<Scenario>, String> {
     let only = Pattern::glob(only)?;
     let mut seen = BTreeSet::new();
@@ -64,7 +64,7 @@ pub(crate) fn load(path: &Path, only: &str) -> Result<Vec<Scenario>, String> {
     Ok(scenarios)
 }
 
-/// A file, or the YAML files of a folder and those in it, sorted.
+/// A file, or the YAML files of a folder and its subfolders, sorted.
 fn files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let blame = |error: std::io::Error| format!("{}: {error}", path.display());
     if !path.is_dir() {
@@ -119,11 +119,11 @@ impl Names {
         })
     }
 
-    /// Replaces `${…}` in every text of a tree.
+    /// Replaces `${…}` in every string of a tree.
     pub(crate) fn substitute(&self, node: &Node) -> Result<Node, String> {
         let text = |text: &str| VARIABLE.replace(text, |groups| self.resolve(groups[1]));
         Ok(match node {
-            // Alone it is a number.
+            // On its own it is a number.
             Node::Text(port) if port == "${port}" => Node::Int(self.port.into()),
             Node::Text(other) => Node::Text(text(other)?),
             Node::List(items) => {
@@ -141,7 +141,7 @@ impl Names {
         })
     }
 
-    /// The objects a short form stands for; anything else as it is.
+    /// Expands a short form into objects; anything else is returned as it is.
     pub(crate) fn expand(&self, item: &Node) -> Result<Vec<Node>, String> {
         for (short, kind, binding) in POLICY_KINDS {
             if item.get(short).is_some() {
@@ -154,7 +154,7 @@ impl Names {
         Ok(vec![self.expand_configuration(item)?])
     }
 
-    /// The short form of a webhook configuration as an object; anything else as it is.
+    /// Expands the short form of a webhook configuration; anything else is returned as it is.
     fn expand_configuration(&self, item: &Node) -> Result<Node, String> {
         let short = WEBHOOK_KINDS
             .iter()
@@ -201,7 +201,7 @@ impl Names {
     }
 }
 
-/// The members that are not marked to be left out.
+/// The fields that are not marked as unset.
 fn without_unset(map: &Map) -> Map {
     map.iter()
         .filter(|(_, value)| value.as_str() != Some("unset"))
@@ -209,7 +209,7 @@ fn without_unset(map: &Map) -> Map {
         .collect()
 }
 
-/// The name and whatever else a short form says about metadata.
+/// The metadata of a short form.
 fn metadata(name: &Node, item: &Node) -> Map {
     let mut metadata = map! {"name": name.clone()};
     for (key, value) in item.get("metadata").into_iter().flat_map(Node::members) {
@@ -233,7 +233,7 @@ fn expand_match(resources: &Node) -> Result<Node, String> {
     Ok(members.collect::<Result<Map, String>>()?.into())
 }
 
-/// The short form of a binding as an object.
+/// Expands the short form of a binding.
 fn expand_binding(kind: &str, name: &Node, policy: &Node, short: &Node) -> Result<Node, String> {
     let mut spec = map! {"policyName": short.get("policy").unwrap_or(policy).clone()};
     if kind.starts_with("Validating") {
@@ -257,7 +257,7 @@ fn expand_binding(kind: &str, name: &Node, policy: &Node, short: &Node) -> Resul
     .into())
 }
 
-/// The short form of a policy as the policy and its bindings.
+/// Expands the short form of a policy into the policy and its bindings.
 fn expand_policy(
     item: &Node,
     short: &str,
@@ -326,7 +326,7 @@ fn expand_policy(
     Ok(all)
 }
 
-/// The items of a list, or a single one.
+/// The items of a list, or a single item.
 fn listed(node: Option<&Node>) -> Vec<Node> {
     match node {
         None | Some(Node::Null) => Vec::new(),
@@ -335,7 +335,7 @@ fn listed(node: Option<&Node>) -> Vec<Node> {
     }
 }
 
-/// `CREATE,UPDATE apps/v1 deployments,deployments/scale Namespaced` as a rule.
+/// Parses `CREATE,UPDATE apps/v1 deployments,deployments/scale Namespaced` as a rule.
 fn expand_rule(rule: &Node) -> Result<Node, String> {
     if let Some(short) = rule.get("rule") {
         let Node::Map(mut expanded) = expand_rule(short)? else {

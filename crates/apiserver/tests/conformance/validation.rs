@@ -1,8 +1,7 @@
-//! Recorded creates and updates of built-in kinds: the code, the object with its defaults, every
-//! cause and every warning.
+//! Recorded creates and updates of built-in kinds: the code, the object with defaults, every cause and every warning.
 //!
-//! New objects are dry runs; for an update the old object is stored first and removed afterwards.
-//! `LOCKGATE_VALIDATION_VECTORS=FILE` runs other recordings of the same form.
+//! New objects are dry runs; for an update the old object is stored first and deleted afterwards.
+//! `LOCKGATE_VALIDATION_VECTORS=FILE` runs other recordings in the same format.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -22,7 +21,7 @@ use crate::{Report, settings};
 /// Kinds whose status controllers write while a test runs.
 const NO_STATUS: [&str; 3] = ["FlowSchema", "APIService", "PriorityLevelConfiguration"];
 
-/// Times that are at most so far from now were set by the server.
+/// Timestamps within this distance from now were set by the server.
 const RECENT_SECONDS: i64 = 900;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,7 +81,7 @@ fn cases(file: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// A client that sends and receives trees.
+/// A client for requests and responses as trees.
 struct Caller(Client);
 
 impl Caller {
@@ -108,7 +107,7 @@ impl Caller {
         self.0.request(&question).await.unwrap()
     }
 
-    /// Stores the old object that a group of updates shares, and sends them.
+    /// Stores the old object of a group of updates, and sends the updates.
     async fn update(&mut self, report: &mut Report, gaps: &Gaps, group: &[Value]) {
         let Some(first) = group.first() else {
             return;
@@ -132,13 +131,13 @@ impl Caller {
             let url = format!("{own}?dryRun=All&fieldManager=t");
             let reply = loop {
                 if is_versioned {
-                    // A controller may have written the status meanwhile.
+                    // A controller may have updated the status.
                     let newest = value(&self.send("GET", &own, None).await);
                     object["metadata"]["resourceVersion"] =
                         newest["metadata"]["resourceVersion"].clone();
                 }
                 let reply = self.send("PUT", &url, Some(&object)).await;
-                // Or between the two requests, of which no recording tells.
+                // A controller may also write between the two requests, which no recording includes.
                 if !(is_versioned && reply.code == 409 && case["want"]["code"] != 409) {
                     break reply;
                 }
@@ -199,7 +198,7 @@ fn judge(report: &mut Report, gaps: &Gaps, case: &Value, got: &Value) {
     }
 }
 
-/// The parts of an answer that recordings hold.
+/// The recorded parts of a response.
 fn answer(reply: &Reply, asked: &Value, uid: &str) -> Value {
     let body = value(reply);
     let mut warnings = Vec::new();
@@ -240,7 +239,7 @@ fn without_uid(value: &Value, uid: &str) -> Value {
     serde_json::from_str(&value.to_string().replace(uid, "<uid>")).unwrap()
 }
 
-/// The object without what differs from run to run.
+/// The object without values that differ between runs.
 fn clean(mut object: Value, asked: &Value) -> Value {
     let mut uid = String::new();
     if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -264,7 +263,7 @@ fn clean(mut object: Value, asked: &Value) -> Value {
     object
 }
 
-/// Addresses and ports that the client did not ask for.
+/// Removes addresses and ports that the server allocated.
 fn forget_allocated(spec: &mut Value, asked: &Value) {
     let Some(members) = spec.as_object_mut() else {
         return;
@@ -304,7 +303,7 @@ fn forget_now(value: &mut Value) {
     }
 }
 
-/// Blanks in texts, of which Go's diffs choose some at random, are one blank.
+/// Collapses whitespace in strings, which Go's diffs randomise.
 fn squeezed(value: &Value) -> Value {
     match value {
         Value::String(text) => {

@@ -128,7 +128,7 @@ async fn roles_take_effect_when_their_write_returns() {
         assert_eq!(bob.get(CONFIG_MAPS).await.code, 403);
         admin.delete(&format!("{roles}/reader")).await.expect(200);
     }
-    // An update that creates must be allowed to create.
+    // An update that creates requires the create permission.
     let mut update = role.clone();
     update["rules"][0] =
         json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["update"]});
@@ -243,7 +243,7 @@ async fn knows_certificates_of_other_authorities() {
     )
     .await;
     assert_eq!(who(&client).await["username"], "webhook");
-    // The server's own authority still counts.
+    // The server's own CA is still trusted.
     assert_eq!(
         who(&Client::admin(&server).await).await["username"],
         "admin"

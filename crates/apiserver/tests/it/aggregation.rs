@@ -1,4 +1,4 @@
-//! Aggregated API servers: proxied, authorized, merged into discovery, and not missed when they are away.
+//! Aggregated API servers: proxying, authorization, discovery merging, and unavailability.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 type Answered = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The request as the aggregated server received it.
+/// A request as the aggregated server received it.
 #[derive(Debug, Clone)]
 struct Seen {
     method: Method,
@@ -47,7 +47,7 @@ impl Seen {
     }
 }
 
-/// A server behind an APIService: notes of which every one is the request itself.
+/// A server behind an APIService: each note in it is the received request.
 pub(crate) struct Behind {
     address: SocketAddr,
     ca_pem: String,
@@ -56,7 +56,7 @@ pub(crate) struct Behind {
 }
 
 impl Behind {
-    /// Starts it; `client_ca` verifies the proxy, if it is known already.
+    /// Starts it; `client_ca` verifies the proxy's client certificate, if already known.
     pub(crate) async fn start(http2: bool) -> Self {
         let authority = Authority::new("notes-ca").unwrap();
         let pair = authority
@@ -123,7 +123,7 @@ impl Behind {
         }
     }
 
-    /// The requests for notes; the controller asks for documents whenever it likes.
+    /// The requests for notes, without the controller's requests for discovery documents.
     fn notes(&self) -> Vec<Seen> {
         let seen = self.seen.lock().unwrap();
         let notes = seen.iter().filter(|seen| seen.uri.contains("/namespaces/"));
@@ -158,7 +158,7 @@ impl Behind {
     }
 }
 
-/// Takes any client certificate: who it is of is for the test to say.
+/// Accepts any client certificate; the tests check its subject.
 #[derive(Debug)]
 struct AnyCertificate;
 
@@ -229,7 +229,7 @@ fn json_answer(value: &Value) -> Response<Answered> {
         .unwrap()
 }
 
-/// Answers of a server that means no good, by the name of the note.
+/// The responses of a malicious server, by the name of the note.
 fn hostile_answer(path: &str) -> Option<Response<Answered>> {
     let builder = match path.strip_prefix(NOTES)? {
         "/elsewhere" => Response::builder()
@@ -355,7 +355,7 @@ async fn requests_are_proxied_as_their_user() {
         assert_eq!(check.all("x-remote-group"), ["system:masters"]);
         assert!(check.has_certificate);
 
-        // What a client says of itself does not get through.
+        // Identity headers of a client are not forwarded.
         let spoofed = client
             .with("x-remote-user", "mallory")
             .with("x-remote-group", "system:masters-too")
@@ -378,7 +378,7 @@ async fn requests_are_proxied_as_their_user() {
         let credential = "x-remote-extra-authentication.kubernetes.io%2fcredential-id";
         assert_eq!(seen.all(credential).len(), 1);
 
-        // Whoever is impersonated is who asks.
+        // The impersonated user is the requesting user.
         let ann = client
             .taken_for("ann")
             .with("impersonate-group", "system:masters");
@@ -392,7 +392,7 @@ async fn requests_are_proxied_as_their_user() {
         assert_eq!(seen.all("x-remote-user"), ["ann"]);
         assert!(seen.all("impersonate-user").is_empty());
 
-        // Those who may not ask here do not get there.
+        // Unauthorized requests are not proxied.
         let before = behind.notes().len();
         client.taken_for("nobody").get(NOTES).await.expect(403);
         let bare = Client::anonymous(&server).await;
@@ -512,7 +512,7 @@ async fn discovery_and_openapi_show_both() {
         .iter()
         .map(|group| group["name"].as_str().unwrap())
         .collect();
-    // By priority: behind what is built in.
+    // By priority: after the built-in groups.
     assert_eq!(names.last(), Some(&"notes.example.com"), "{names:?}");
     let version = json!({"groupVersion": "notes.example.com/v1", "version": "v1"});
     assert_eq!(
@@ -532,7 +532,7 @@ async fn discovery_and_openapi_show_both() {
     let v2 = client.get("/openapi/v2").await.expect(200);
     assert!(v2["paths"]["/apis/notes.example.com/v1/notes"].is_object());
     assert!(v2["definitions"]["com.example.notes.v1.Note"].is_object());
-    // It speaks for its own paths alone.
+    // Only its own paths are merged.
     assert!(v2["paths"]["/api/v1/pods"]["get"]["stolen"].is_null());
 
     client
@@ -551,7 +551,7 @@ async fn what_is_away_is_told_apart_and_holds_up_nobody() {
     client
         .create("/api/v1/namespaces", json!({"metadata": {"name": "shop"}}))
         .await;
-    // A definition of another group is served all the while.
+    // The group of a CustomResourceDefinition is still served.
     let insecure = json!({"insecureSkipTLSVerify": true});
     client.create(API_SERVICES, api_service(insecure)).await;
     let told = wait_for(&client, "False", "ServiceNotFound").await;
@@ -586,7 +586,7 @@ async fn what_is_away_is_told_apart_and_holds_up_nobody() {
         "cannot find endpointslices for service/notes in \"shop\""
     );
 
-    // A port at which nobody listens, for certain.
+    // A port without a listener.
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let number = free.local_addr().unwrap().port();
     drop(free);
@@ -608,7 +608,7 @@ async fn what_is_away_is_told_apart_and_holds_up_nobody() {
     let patched = client
         .patch(&format!("{slices}/notes-1"), "json", &ready)
         .await;
-    // Addresses of loopback are no endpoints, so the way there is a mapping; see below.
+    // Loopback addresses are not valid endpoints, so the test maps the address; see below.
     assert_eq!(patched.code, 422);
     let told = wait_for(&client, "False", "MissingEndpoints").await;
     assert_eq!(told["lastTransitionTime"], since);
@@ -629,7 +629,7 @@ async fn what_is_away_is_told_apart_and_holds_up_nobody() {
     client.get("/apis/apps/v1").await.expect(200);
     assert!(began.elapsed().as_secs() < 5);
 
-    // One that is served here needs no check.
+    // A local APIService needs no availability check.
     let mut local = api_service(json!({}));
     local["metadata"]["name"] = "v1.local.example.com".into();
     local["spec"] = json!({"group": "local.example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1});
@@ -650,7 +650,7 @@ async fn what_is_away_is_told_apart_and_holds_up_nobody() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_fails_its_check() {
     let behind = Behind::start(true).await;
-    // Nobody listens at the first, and the second is not who it should be.
+    // The first has no listener, and the second presents the wrong certificate.
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let dead = free.local_addr().unwrap();
     drop(free);
@@ -683,7 +683,7 @@ async fn a_server_that_does_not_answer_fails_its_check() {
         assert_eq!(client.get(NOTES).await.code, 503);
         server.stop().await;
     }
-    // It is verified unless the APIService says otherwise.
+    // Its certificate is verified unless the APIService disables that.
     let server = start_with(behind.settings()).await;
     let client = Client::admin(&server).await;
     client
@@ -737,7 +737,7 @@ async fn headers_of_proxies_are_believed_by_their_certificate_alone() {
         json!({"username": "ann", "uid": "u1", "groups": ["dev", "ops", "system:authenticated"],
             "extra": {"example.com/scope": ["a"]}})
     );
-    // Without a name it speaks for nobody, and its authority makes it no user itself.
+    // Without a username the request is unauthenticated, and its CA does not authenticate users.
     assert_eq!(front.post(who, &review).await.code, 401);
     let masters = Client::connect(&server, as_proxy("front", Some("system:masters"))).await;
     assert_eq!(masters.get("/api/v1/secrets").await.code, 401);
@@ -750,7 +750,7 @@ async fn headers_of_proxies_are_believed_by_their_certificate_alone() {
             .code,
         401
     );
-    // A user who is not a proxy cannot say to be another.
+    // Only a trusted proxy may set identity headers.
     let admin = Client::admin(&server).await;
     let told = admin
         .with("x-remote-user", "ann")
@@ -827,10 +827,10 @@ async fn what_the_server_serves_itself_has_local_api_services() {
         assert_eq!(condition["status"], "True");
         assert_eq!(condition["reason"], "Local");
     }
-    // The aggregator serves its own group itself.
+    // The aggregator does not create an APIService for its own group.
     assert_eq!(find(&listed, "v1.apiregistration.k8s.io"), None);
 
-    // Those of a definition come and go with it, and are put right.
+    // The APIServices of a CustomResourceDefinition are created, deleted and reset with it.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let definition = definition(json!([open_version("v1", true)]));
     let name = format!("v1.{}", definition["spec"]["group"].as_str().unwrap());
@@ -855,7 +855,7 @@ async fn what_the_server_serves_itself_has_local_api_services() {
     client.delete(&defined).await.expect(200);
     client.wait_until_gone(API_SERVICES, &name).await;
 
-    // One that nobody else manages is its owner's.
+    // One that is not managed automatically is left to its owner.
     client
         .delete(&format!("{API_SERVICES}/v1.apps"))
         .await

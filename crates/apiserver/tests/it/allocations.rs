@@ -1,4 +1,4 @@
-//! Allocation counts of common requests: a regression of ten percent fails here before it shows in a bench.
+//! Allocation counts of common requests: a regression of ten percent fails here before it shows in a benchmark.
 
 use std::sync::mpsc as threads;
 
@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 
 use crate::support::*;
 
-/// Requests that are counted.
+/// The number of measured requests.
 const REQUESTS: usize = 200;
-/// Objects that are there to be read.
+/// The number of stored objects.
 const OBJECTS: usize = 100;
 
-/// Requests of one kind.
+/// A type of request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Work {
     /// A small ConfigMap.
@@ -20,10 +20,10 @@ enum Work {
     /// The same with a validating webhook.
     CreateWithWebhook,
     Get,
-    /// All objects, and those with a label that none has.
+    /// All objects, and a list with a label selector that matches none.
     List,
     Select,
-    /// As `kubectl get` asks for them.
+    /// A table, as `kubectl get` requests it.
     Table,
 }
 
@@ -67,10 +67,10 @@ impl Work {
         assert_eq!(client.get(&path).await.code, 200);
     }
 
-    /// Asserts how often the server allocates for a request, the connection included. `most` is to be lowered with
-    /// the count, and raised only with a reason.
+    /// Asserts an upper bound on the server's allocations per request, connection included. Lower `most` with the
+    /// count, and raise it only with a reason.
     ///
-    /// The server has a thread to itself, whose allocations are counted; the client and the webhook have another.
+    /// The server runs on a separate thread, whose allocations are counted; the client and the webhook run on another.
     #[track_caller]
     fn allocates(self, most: u64) {
         let runtime = || {
@@ -89,7 +89,7 @@ impl Work {
                 runtime().block_on(async {
                     let client = Client::admin(server).await;
                     let hooks = self.prepare(&client).await;
-                    // The first ones fill caches.
+                    // The first requests fill caches.
                     for number in 0..2 * REQUESTS {
                         if number == REQUESTS {
                             reached.send(()).unwrap();

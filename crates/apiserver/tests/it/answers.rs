@@ -1,4 +1,4 @@
-//! Single answers, each as kube-apiserver gives it.
+//! Single responses, each as kube-apiserver returns it.
 
 use http::Method;
 use lockgate_kinds::protobuf::Envelope;
@@ -310,7 +310,7 @@ async fn keys_that_stand_twice_in_a_patch_are_found() {
         "{}",
         answer.text()
     );
-    // The object is shown with what is unknown in it.
+    // The message includes the object with its unknown fields.
     let json_patch = [("content-type", "application/json-patch+json")];
     for (media_type, patch) in [
         (merge, r#"{"unknownMember":1}"#),
@@ -417,17 +417,17 @@ async fn addresses_are_kept_by_services_that_are_stored_alone() {
         .await
         .expect(201);
     let made = client.create(SERVICES, service("a", "NodePort")).await;
-    // A dry run keeps nothing; the port it shows is none of those that are allocated.
+    // A dry run allocates nothing; the port in its response is not allocated.
     assert_eq!(made["spec"]["clusterIP"], tried["spec"]["clusterIP"]);
     assert_eq!(ports(&made), 30_000);
-    // A name that is taken, and a service that is refused.
+    // An existing name, and an invalid Service.
     client.post(SERVICES, &service("a", "NodePort")).await;
     let mut wrong = service("b", "NodePort");
     wrong["spec"]["ports"][0]["port"] = 0.into();
     client.post(SERVICES, &wrong).await;
     let next = client.create(SERVICES, service("b", "NodePort")).await;
     assert_eq!(ports(&next), ports(&made) + 1, "failures keep nothing");
-    // A port that a service gives up is free, also when it is only tried at first.
+    // A port released by an update is free, also if the first update is a dry run.
     let path = format!("{SERVICES}/b");
     let plain = json!({"spec": {"type": "ClusterIP", "ports": [{"port": 80, "nodePort": null}]}});
     for query in ["?dryRun=All", ""] {
@@ -441,7 +441,7 @@ async fn addresses_are_kept_by_services_that_are_stored_alone() {
     server.stop().await;
 }
 
-/// Recorded from kube-apiserver v1.36.4: a dry run looks for ports that are taken, and not at the range.
+/// Recorded from kube-apiserver v1.36.4: a dry run checks for allocated ports, but not for the range.
 #[tokio::test]
 async fn node_ports_that_are_named_have_to_be_free() {
     let server = start().await;
@@ -490,7 +490,7 @@ async fn node_ports_that_are_named_have_to_be_free() {
         beyond,
     );
     client.post(&dry, &service("c", one(80))).await.expect(201);
-    // What was refused holds nothing, and ports of the same number share what one of them names.
+    // A rejected Service allocates nothing, and ports of the same number share an explicit node port.
     let shared = json!([{"name": "a", "port": 53, "protocol": "TCP"}, {"name": "b", "port": 53, "protocol": "UDP", "nodePort": 30_102}]);
     let made = client.create(SERVICES, service("c", shared)).await;
     assert_eq!(made["spec"]["ports"][0]["nodePort"], 30_102);
@@ -503,13 +503,13 @@ async fn node_ports_that_are_named_have_to_be_free() {
         "Internal error occurred: failed to allocate requested HealthCheck NodePort 30100: provided port is \
          already allocated",
     );
-    // A port that is given up can be taken.
+    // A released port can be allocated again.
     client.delete(&format!("{SERVICES}/a")).await.expect(200);
     client.create(SERVICES, service("e", one(30_100))).await;
     server.stop().await;
 }
 
-/// A definition whose versions prune, with a webhook that patches what is created.
+/// A CustomResourceDefinition whose versions prune, with a webhook that patches created objects.
 async fn patched_by(
     client: &Client,
     hooks: &WebhookServer,
@@ -761,7 +761,7 @@ async fn the_audit_log_tells_what_a_patch_changed() {
     server.stop().await;
 }
 
-/// Managed fields of these have times that are finer than their text, which any patch loses.
+/// Managed fields of these objects have timestamps with a higher resolution than their JSON, which any patch truncates.
 #[tokio::test]
 async fn a_patch_of_a_part_loses_fine_times() {
     let folder = tempfile::tempdir().unwrap();
@@ -967,7 +967,7 @@ async fn the_type_that_a_patch_says_is_checked() {
         let told = status["message"].as_str().unwrap();
         assert!(told.starts_with(&message), "{told}");
     }
-    // A patch brings its numbers as it says them.
+    // Numbers of a patch keep their notation.
     let patch = add("/spec/replicas", json!(2.0));
     patched_by(&client, &hooks, "apps", "deployments", &patch).await;
     client.post(DEPLOYMENTS, &deployment("d")).await.refused(
@@ -980,7 +980,7 @@ async fn the_type_that_a_patch_says_is_checked() {
     server.stop().await;
 }
 
-/// A schema has members of its own type, which are absent on both sides without end.
+/// A schema has fields of its own type, which are absent on both sides; comparing them must terminate.
 #[tokio::test]
 async fn definitions_that_a_webhook_patched_are_compared() {
     let server = start().await;
@@ -1069,7 +1069,7 @@ async fn metadata_that_a_patch_brings_is_read_as_its_type() {
         .post(&format!("{WIDGETS}?dryRun=All"), &widget)
         .await
         .expect(201);
-    // Recorded from kube-apiserver v1.36.4: only what is stored loses its link.
+    // Recorded from kube-apiserver v1.36.4: selfLink is cleared only in the stored object.
     assert_eq!(shown["metadata"]["selfLink"], "x");
     let made = client.create(WIDGETS, widget).await;
     assert_eq!(made["inner"]["metadata"], json!({"labels": {"a": ""}}));
@@ -1085,7 +1085,7 @@ fn opened(answer: &Answer, code: u16) -> Value {
     assert_eq!(answer.header("content-type"), PROTOBUF);
     let envelope = Envelope::open(&answer.bytes).unwrap();
     envelope.object().unwrap_or_else(|| {
-        // Lists have no table of their own; their type is told by the envelope.
+        // Lists have no schema of their own; the envelope has their type.
         json!({"apiVersion": envelope.api_version, "kind": envelope.kind})
     })
 }
@@ -1104,7 +1104,7 @@ async fn built_in_kinds_are_answered_in_protobuf() {
     let missing = opened(&typed.get(&format!("{PODS}/nope")).await, 404);
     assert_eq!(missing["message"], "pods \"nope\" not found");
     assert_eq!(missing["details"]["name"], "nope");
-    // Metadata of anything has a message, custom resources have none.
+    // Metadata of any kind has a protobuf message, custom resources have none.
     client
         .create(DEFINITIONS, definition(json!([open_version("v1", true)])))
         .await;
@@ -1138,7 +1138,7 @@ async fn watches_are_framed_in_protobuf() {
     assert_eq!(answer.header("content-type"), accept);
     let length = u32::from_be_bytes(answer.bytes[..4].try_into().unwrap());
     let frame = &answer.bytes[4..4 + usize::try_from(length).unwrap()];
-    // The type, and then the object with its envelope.
+    // The event type, followed by the object with its envelope.
     assert_eq!(&frame[..7], b"\x0a\x05ADDED");
     let start = frame.windows(4).position(|part| part == b"k8s\0").unwrap();
     let object = Envelope::open(&frame[start..]).unwrap().object().unwrap();
@@ -1161,7 +1161,7 @@ async fn the_root_lists_the_paths() {
         .filter_map(Value::as_str)
         .collect();
     assert!(paths.is_sorted());
-    // Whatever is listed is there.
+    // Every listed path is served.
     for path in &paths {
         let answer = client.get(path).await;
         assert_eq!(answer.code, 200, "{path}: {}", answer.text());
@@ -1263,7 +1263,7 @@ async fn definitions_are_published_as_openapi_v2() {
         pod["x-kubernetes-group-version-kind"],
         json!([{"group": "", "version": "v1", "kind": "Pod"}])
     );
-    // Every reference leads somewhere.
+    // Every reference resolves.
     let text = document.to_string();
     for place in text.split("\"#/definitions/").skip(1) {
         let (name, _) = place.split_once('"').unwrap();
@@ -1271,7 +1271,7 @@ async fn definitions_are_published_as_openapi_v2() {
     }
     let same = client.with("if-none-match", &etag).get("/openapi/v2").await;
     assert_eq!(same.code, 304);
-    // A version that is not served any more is not told either.
+    // A version that is no longer served is removed from the document.
     let patch = json!([{"op": "replace", "path": "/spec/versions/1/served", "value": false}]);
     let path = format!("{DEFINITIONS}/widgets.example.com");
     client.patch(&path, "json", &patch).await.expect(200);
@@ -1287,7 +1287,7 @@ async fn definitions_are_published_as_openapi_v2() {
     server.stop().await;
 }
 
-/// A part that a webhook patched is judged as a part that a client sent.
+/// A subresource object that a webhook patched is validated like one sent by a client.
 #[tokio::test]
 async fn patched_parts_are_judged_again() {
     let server = start().await;
@@ -1450,7 +1450,7 @@ async fn patched_parts_are_judged_again() {
     server.stop().await;
 }
 
-/// A webhook's patch makes another object, whose labels are no longer those of its template.
+/// A webhook's patch creates a new object, whose labels are no longer defaulted from its template.
 #[tokio::test]
 async fn labels_of_jobs_follow_their_template_until_a_patch() {
     let server = start().await;
@@ -1488,8 +1488,8 @@ async fn labels_of_jobs_follow_their_template_until_a_patch() {
     server.stop().await;
 }
 
-/// Recorded from kube-apiserver v1.36.4: an empty list is not an absent one to defaults and rules, be it
-/// sent, or made by a patch of a client or of a webhook.
+/// Recorded from kube-apiserver v1.36.4: defaulting and validation distinguish an empty list from an absent one,
+/// whether sent by a client or left by a patch of a client or webhook.
 #[tokio::test]
 async fn empty_lists_that_a_patch_leaves_are_judged() {
     let server = start().await;
@@ -1553,7 +1553,7 @@ async fn empty_lists_that_a_patch_leaves_are_judged() {
     .await;
     refused(client.post(autoscalers, &autoscaler("b")).await, "b");
 
-    // Plugins that are asked once more afterwards leave them as they are.
+    // Reinvoked plugins leave them unchanged.
     let patch = json!([{"op": "remove", "path": "/spec/capacity/storage"}]);
     patched_by(&client, &hooks, "", "persistentvolumes", &patch).await;
     let volume = json!({"metadata": {"name": "v"}, "spec": {
@@ -1569,7 +1569,7 @@ async fn empty_lists_that_a_patch_leaves_are_judged() {
     server.stop().await;
 }
 
-/// Recorded from kube-apiserver v1.36.4: the name of an address is its address.
+/// Recorded from kube-apiserver v1.36.4: the name of an IPAddress is the address.
 #[tokio::test]
 async fn names_of_addresses_are_not_made_up() {
     let server = start().await;
@@ -1583,7 +1583,7 @@ async fn names_of_addresses_are_not_made_up() {
     server.stop().await;
 }
 
-/// Recorded from kube-apiserver v1.36.4: the plugin's client refuses names that are no segment of a path.
+/// Recorded from kube-apiserver v1.36.4: the plugin's client rejects names that are invalid path segments.
 #[tokio::test]
 async fn names_of_runtime_classes_that_cannot_be() {
     let server = start().await;
@@ -1603,7 +1603,7 @@ async fn names_of_runtime_classes_that_cannot_be() {
     server.stop().await;
 }
 
-/// Recorded from kube-apiserver v1.36.4: what was applied is converted, not decoded.
+/// Recorded from kube-apiserver v1.36.4: apply configurations are converted, not decoded.
 #[tokio::test]
 async fn applied_numbers_are_converted() {
     let server = start().await;
@@ -1655,7 +1655,7 @@ async fn applied_numbers_are_converted() {
     server.stop().await;
 }
 
-/// Recorded from kube-apiserver v1.36.4: what the mutations of policies make of a number for an int32.
+/// Recorded from kube-apiserver v1.36.4: how numbers of policy mutations are converted to int32.
 #[tokio::test]
 async fn numbers_of_policies_are_converted() {
     let server = start().await;
@@ -1757,7 +1757,7 @@ async fn numbers_of_policies_are_converted() {
     server.stop().await;
 }
 
-/// Recorded from kube-apiserver v1.36.4: nobody owns what the endpoint resets.
+/// Recorded from kube-apiserver v1.36.4: reset fields of an endpoint have no field manager.
 #[tokio::test]
 async fn fields_that_an_endpoint_resets_have_no_owner() {
     let server = start().await;
@@ -1818,7 +1818,7 @@ async fn fields_that_an_endpoint_resets_have_no_owner() {
     server.stop().await;
 }
 
-/// Recorded from kube-apiserver v1.36.4: a group of its own answers for every path in it.
+/// Recorded from kube-apiserver v1.36.4: a group handles every path below it.
 #[tokio::test]
 async fn paths_that_are_not_there() {
     let server = start().await;
@@ -1889,7 +1889,7 @@ async fn paths_that_are_not_there() {
             "{method} {path}"
         );
     }
-    // A custom resource is made wherever it is sent to, and its kind is for validation.
+    // A custom resource is created at the path of the request; validation checks its kind.
     let mut other = widget.clone();
     other["metadata"]["name"] = "v".into();
     client.post(&of_widget("/v"), &other).await.expect(201);

@@ -1,4 +1,4 @@
-//! Many at once: nothing is lost, and what was written counts from the moment its write returns.
+//! Concurrent writes: no lost updates, and a write is in effect when it returns.
 
 use lockgate_testkit::{Answer as Script, WebhookServer};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ async fn loses_no_update_of_sixteen_writers() {
     let total = WRITERS * ROUNDS;
     assert_eq!(last["data"]["a"], (total + 1).to_string());
     assert_eq!(last["data"].as_object().unwrap().len(), total + 1);
-    // A watcher saw each of them once, in order.
+    // A watch delivers each of them once, in order.
     let mut seen = 0;
     let mut version = 0;
     while seen < total {
@@ -179,7 +179,7 @@ async fn a_definition_counts_from_the_moment_it_is_created() {
             .create(DEFINITIONS, definition(json!([open_version("v1", true)])))
             .await;
         assert_eq!(client.post(widgets, &widget).await.code, 201, "{round}");
-        // A change of its schema as well.
+        // As does a change of its schema.
         let schema = json!([{
             "op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema",
             "value": {"type": "object", "properties": {"spec": {"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}}}},
@@ -215,7 +215,7 @@ async fn a_lost_race_asks_webhooks_again() {
     let hooks = WebhookServer::start().await;
     client.create(CONFIG_MAPS, config_map("a")).await;
     let path = format!("{CONFIG_MAPS}/a");
-    // While a webhook thinks about one patch, another one is faster.
+    // During the webhook call for one patch, another patch is stored.
     let rival = client.clone();
     let handle = tokio::runtime::Handle::current();
     let other = format!("{path}/../a").replace("/a/../a", "/a");

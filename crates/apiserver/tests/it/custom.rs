@@ -1,4 +1,4 @@
-//! Custom resources: schemas, several versions, conversion, and their end.
+//! Custom resources: schemas, multiple versions, conversion, and deletion.
 
 use http::Method;
 use lockgate_testkit::{Answer as Script, WebhookServer};
@@ -133,7 +133,7 @@ async fn are_pruned_defaulted_and_checked() {
         );
         assert!(found.contains(message), "{found}\n  has not\n{message}");
     }
-    // Rules about changes.
+    // Transition rules.
     client
         .patch(
             &format!("{WIDGETS}/a"),
@@ -154,7 +154,7 @@ async fn are_pruned_defaulted_and_checked() {
         answer.json()["message"],
         "Widget.example.com \"a\" is invalid: spec.fixed: Invalid value: \"y\": fixed is fixed"
     );
-    // Kind and version must be said.
+    // Kind and apiVersion are required.
     let answer = client
         .post(
             WIDGETS,
@@ -198,7 +198,7 @@ async fn obey_the_rules_of_updates() {
     let answer = client.request(Method::GET, &a, &accept, "").await;
     assert_eq!(answer.code, 406);
 
-    // Status apart from spec, scale through its paths.
+    // Status is separate from spec, and scale uses its declared paths.
     let both = json!({"spec": {"size": 9}, "status": {"replicas": 4, "selector": "a=b"}});
     let after = client
         .patch(&format!("{a}/status"), "merge", &both)
@@ -221,7 +221,7 @@ async fn obey_the_rules_of_updates() {
     let object = client.get(&a).await.expect(200);
     assert_eq!(object["spec"]["replicas"], 6);
 
-    // Fields that were declared can be selected by.
+    // Declared selectable fields can be selected by.
     for (color, want) in [("red", vec!["a"]), ("blue", vec![])] {
         let list = client
             .get(&format!("{WIDGETS}?fieldSelector=spec.color%3D{color}"))
@@ -284,8 +284,8 @@ async fn a_version_keeps_what_the_stored_one_knows() {
     let versions = json!([version("v1", "first", "a"), version("v2", "second", "b")]);
     client.create(DEFINITIONS, definition(versions)).await;
     let other = WIDGETS.replace("/v1/", "/v2/");
-    // What the version of the request knows and defaults goes when it is stored as v1, which has a default of
-    // its own; that goes when it is shown as v2.
+    // Fields and defaults of the request's version are pruned when the object is stored as v1, which has a different
+    // default; that one is pruned when the object is returned as v2.
     let mut object = widget("a", json!({"both": "y", "second": "z"}));
     object["apiVersion"] = "example.com/v2".into();
     let shown = json!({"both": "y", "choice": "b"});
@@ -409,7 +409,7 @@ async fn are_converted_by_a_webhook() {
         message.starts_with("conversion webhook for example.com/v1, Kind=Widget failed"),
         "{message}"
     );
-    // The stored version needs nobody.
+    // The storage version needs no conversion.
     client.get(&format!("{WIDGETS}/a")).await.expect(200);
     hooks.stop().await;
     server.stop().await;
@@ -442,7 +442,7 @@ async fn go_with_their_definition() {
         let (kind, _) = watch.next().await;
         deleted += usize::from(kind == "DELETED");
     }
-    // Nothing is left for the next definition of the name.
+    // A later CustomResourceDefinition of the same name starts without objects.
     client
         .create(DEFINITIONS, definition(json!([open_version("v1", true)])))
         .await;

@@ -39,7 +39,7 @@ async fn are_there_when_the_namespace_is() {
         let described = &authority["metadata"]["annotations"]["kubernetes.io/description"];
         assert!(described.is_string());
     }
-    // However the namespace came about.
+    // By create, update or apply.
     let applied = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "applied"}});
     let answer = client
         .patch(
@@ -73,7 +73,7 @@ async fn come_back_when_somebody_takes_them_away() {
         .expect(200);
     client.wait_until(&maps, "kube-root-ca.crt", |_| true).await;
 
-    // The account is anybody's to change, the certificate is not.
+    // Any authorized user can change the ServiceAccount, but not the certificate.
     let labels = json!({"metadata": {"labels": {"a": "b"}}});
     let path = format!("{accounts}/default");
     client.patch(&path, "merge", &labels).await.expect(200);

@@ -1,4 +1,4 @@
-//! Servers that come back: on a store on disk, and on one that fails.
+//! Server restarts, on a store on disk and on a failing store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
-/// A server whose everything is in a folder.
+/// A server with its state in a folder.
 pub(crate) struct Kept {
     pub(crate) running: Running,
     store: DiskStore,
@@ -49,7 +49,7 @@ impl Kept {
     }
 }
 
-/// A hook that nobody answers for.
+/// A webhook configuration without a listener at its URL.
 fn dead_hook(resource: &str) -> Value {
     let mut hook = hook(
         "ValidatingWebhookConfiguration",
@@ -106,11 +106,11 @@ async fn a_restart_keeps_everything() {
 
     let server = Kept::start(folder.path()).await;
     assert_eq!(server.running.ca_pem(), ca);
-    // The kubeconfig of before, and the token of before.
+    // With the kubeconfig and token from before the restart.
     let client = Client::connect(&server.running, credentials).await;
     for (path, before) in everything.iter().zip(before) {
-        // With the same uids and versions; nothing was made again. The list's own version follows whatever
-        // controllers write.
+        // UIDs and versions are the same; nothing is created again. The list's own version changes with writes of
+        // controllers.
         let items = client.get(path).await.expect(200)["items"].take();
         assert_eq!(items, before, "{path}");
     }
@@ -124,7 +124,7 @@ async fn a_restart_keeps_everything() {
         who["status"]["userInfo"]["username"],
         "system:serviceaccount:default:robot"
     );
-    // The webhook is in force, and addresses that are taken stay so.
+    // The webhook is in effect, and allocated addresses remain allocated.
     let secret = json!({"metadata": {"name": "s"}});
     let refused = client
         .post("/api/v1/namespaces/default/secrets", &secret)
@@ -159,7 +159,7 @@ async fn versions_only_grow_and_watches_go_on() {
     let made = client.create(CONFIG_MAPS, config_map("c")).await;
     assert!(version_of(&made) > now);
     assert_eq!(watch.line().await, "ADDED c");
-    // Also from before the restart: nothing is missed.
+    // A watch also resumes from before the restart: no event is lost.
     let mut resumed = client
         .watch(&format!("{CONFIG_MAPS}?resourceVersion={old}"))
         .await;
@@ -190,7 +190,7 @@ async fn what_was_begun_is_finished_after_a_restart() {
         .await
         .expect(200);
     server.stop().await;
-    // A definition that a server stored and had no time to establish.
+    // A CustomResourceDefinition that was stored but not established before the server stopped.
     {
         let store = DiskStore::open(folder.path()).unwrap();
         let prefix = "/apiextensions.k8s.io/customresourcedefinitions/";
@@ -210,7 +210,7 @@ async fn what_was_begun_is_finished_after_a_restart() {
 
     let server = Kept::start(folder.path()).await;
     let client = Client::admin(&server.running).await;
-    // Only the finalizer holds it up.
+    // Only the finalizer blocks the deletion.
     client
         .patch(
             &format!("{widgets}/w"),
@@ -233,14 +233,14 @@ async fn what_was_begun_is_finished_after_a_restart() {
     server.stop().await;
 }
 
-/// A store that holds writes, or refuses them.
+/// A store that delays writes, or fails them.
 #[derive(Debug)]
 struct Faulty {
     store: MemoryStore,
     failed: AtomicBool,
-    /// One for each write that may go on.
+    /// One permit per write that may proceed.
     allowed: Semaphore,
-    /// One for each write that came.
+    /// One permit per write that arrived.
     came: Semaphore,
     held: AtomicBool,
 }
@@ -361,7 +361,7 @@ async fn a_store_that_fails_is_told_to_writers_and_probes() {
         .delete(&path)
         .await
         .refused(500, "InternalError", why);
-    // Reads go on.
+    // Reads still succeed.
     let list = client.get(CONFIG_MAPS).await.expect(200);
     assert_eq!(names(&list), ["a", "kube-root-ca.crt"]);
     for probe in ["readyz", "livez", "healthz"] {
@@ -396,7 +396,7 @@ async fn what_is_stored_is_in_force_though_the_client_is_gone() {
         let leaver = Client::admin(&server).await;
         let json = [("content-type", "application/json")];
         let sending = leaver.send(&Method::POST, path, &json, body(object.to_string()));
-        // The client goes while the store is at work.
+        // The client disconnects during the store's write.
         tokio::select! {
             _ = sending => panic!("answered before it was stored"),
             came = within(store.came.acquire()) => came.unwrap().forget(),
@@ -406,7 +406,7 @@ async fn what_is_stored_is_in_force_though_the_client_is_gone() {
     }
     store.held.store(false, Ordering::SeqCst);
     store.allowed.add_permits(1000);
-    // A watch of it ends when somebody sees to it that it is established.
+    // Waits until the stored CustomResourceDefinition is established.
     let mut watch = client.watch(DEFINITIONS).await;
     loop {
         let (_, object) = watch.next().await;
@@ -437,7 +437,7 @@ async fn certificates_that_were_half_made_are_made_whole() {
     let server = Kept::start(folder.path()).await;
     let ca = server.running.ca_pem().to_owned();
     server.stop().await;
-    // What a crash leaves between a key and its certificate.
+    // A crash between writing a key and its certificate leaves only the key.
     std::fs::remove_file(certs.join("apiserver.crt")).unwrap();
     let server = Kept::start(folder.path()).await;
     assert_eq!(server.running.ca_pem(), ca);

@@ -1,5 +1,4 @@
-//! Broken invariants: what is stored and cannot be read, and effects that come late. The server fails
-//! closed.
+//! Broken invariants: unreadable stored objects, and delayed effects. The server fails closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,14 +97,14 @@ async fn an_owner_that_cannot_be_read_keeps_its_dependents() {
     server.stop().await;
 }
 
-/// A store whose creations of some keys are published and do not return yet.
+/// A store that publishes creations of some keys before they return.
 struct Late {
     store: MemoryStore,
-    /// The keys begin so.
+    /// The key prefix.
     late: &'static str,
-    /// Told of each of them.
+    /// One permit per creation.
     created: Semaphore,
-    /// A controller that looks at its work asks for the revision first.
+    /// One permit per revision request, with which each controller begins its work.
     looked: Semaphore,
     released: Semaphore,
 }
@@ -182,7 +181,7 @@ async fn a_namespace_whose_event_comes_before_its_effect_gets_its_default_object
     };
     let server = run(&store, controllers).await;
     let client = Client::admin(&server).await;
-    // Those that exist from the start are looked at, too.
+    // Objects created at startup are processed too.
     within(store.looked.acquire_many(4)).await.unwrap().forget();
     store.looked.forget_permits(usize::MAX);
     let creator = client.clone();
@@ -201,7 +200,7 @@ async fn a_namespace_whose_event_comes_before_its_effect_gets_its_default_object
     server.stop().await;
 }
 
-/// On a disk that is one sync for all of them.
+/// On disk, all of them share one fsync.
 #[tokio::test]
 async fn writes_with_effects_do_not_wait_for_each_other() {
     const COUNT: u32 = 20;
@@ -222,7 +221,7 @@ async fn writes_with_effects_do_not_wait_for_each_other() {
             tokio::spawn(async move { client.create(roles, role).await })
         })
         .collect();
-    // All are stored, and none has returned.
+    // All are stored, and none of the requests has completed.
     within(store.created.acquire_many(COUNT))
         .await
         .unwrap()

@@ -1,4 +1,4 @@
-//! API priority and fairness: how requests are classified, and what a level that is full answers.
+//! API Priority and Fairness: classification, and the responses of a full priority level.
 
 use http::Method;
 use lockgate_apiserver::Settings;
@@ -59,7 +59,7 @@ async fn answers_name_the_schema_and_the_level() {
     assert_eq!(answer.code, 404);
     assert_eq!(answer.header(FLOW_SCHEMA), exempt);
     assert_eq!(answer.header(PRIORITY_LEVEL), exempt_level);
-    // Classified before it is authorized.
+    // Requests are classified before authorization.
     let ann = admin.taken_for("ann");
     let forbidden = ann.get("/api/v1/secrets").await;
     assert_eq!(forbidden.code, 403);
@@ -67,7 +67,7 @@ async fn answers_name_the_schema_and_the_level() {
     assert_eq!(forbidden.header(FLOW_SCHEMA), own);
     let probes = uid(&admin, &format!("{SCHEMAS}/probes")).await;
     assert_eq!(ann.get("/livez").await.header(FLOW_SCHEMA), probes);
-    // A schema of one's own holds from the moment it is stored, and its level can go.
+    // A custom FlowSchema is in effect when its write returns, and its level can be deleted.
     let made = admin.create(SCHEMAS, schema("own", "mine", "ann")).await;
     assert_eq!(ann.get("/api/v1/secrets").await.header(FLOW_SCHEMA), own);
     let mine = admin
@@ -138,7 +138,7 @@ async fn what_must_be_there_comes_back() {
         }
     })
     .await;
-    // A suggested one is kept as it is, until its annotation says otherwise.
+    // A suggested level is not reset, unless its annotation enables that.
     let path = format!("{LEVELS}/workload-low");
     let shares = |count: i32| json!({"spec": {"limited": {"nominalConcurrencyShares": count}}});
     admin.patch(&path, "merge", &shares(7)).await.expect(200);
@@ -155,7 +155,7 @@ async fn what_must_be_there_comes_back() {
     let mut own = shares(7);
     own["metadata"] = json!({"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}});
     admin.patch(&path, "merge", &own).await.expect(200);
-    // The controller has seen the change when it has told of another.
+    // The controller has processed the change when it has updated the status of a later object.
     admin.create(SCHEMAS, schema("own", "mine", "ann")).await;
     within(async {
         loop {
@@ -188,7 +188,7 @@ async fn a_level_without_seats_sends_away() {
         "Too many requests, please try again later.\n"
     );
     assert_eq!(answer.header(FLOW_SCHEMA), made["metadata"]["uid"]);
-    // Others are not concerned.
+    // Other users are not affected.
     assert_eq!(admin.taken_for("bob").get("/livez").await.code, 200);
     let metrics = admin.get("/metrics").await.text().to_owned();
     let rejected = "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"own\",\
@@ -197,7 +197,7 @@ async fn a_level_without_seats_sends_away() {
     let counted = "apiserver_request_total{code=\"429\",component=\"apiserver\",dry_run=\"\",group=\"\",\
                    resource=\"secrets\",scope=\"cluster\",subresource=\"\",verb=\"LIST\",version=\"v1\"} 1\n";
     assert!(metrics.contains(counted), "{metrics}");
-    // Those who are sent away cannot make series either.
+    // Rejected requests create no metric series either.
     assert_eq!(ann.get("/api/v1/made-up").await.code, 429);
     assert!(!admin.get("/metrics").await.text().contains("made-up"));
     server.stop().await;
@@ -217,7 +217,7 @@ async fn requests_wait_for_a_seat() {
     let response = json!({"type": "Queue", "queuing": queuing});
     admin.create(LEVELS, level("mine", 1, response)).await;
     admin.create(SCHEMAS, schema("own", "mine", "ann")).await;
-    // All of ann's wait for the one seat, and are served one after the other.
+    // All of ann's requests queue for the one seat, and are executed one after the other.
     let answers = futures_util::future::join_all((0..2).map(|_| {
         let ann = ann.clone();
         async move { ann.get("/version").await.code }
@@ -270,7 +270,7 @@ async fn nobody_changes_what_every_server_needs() {
         );
         assert!(message.ends_with("must equal the fixed value"), "{message}");
     }
-    // Labels are everybody's own.
+    // Anyone may set labels.
     let labels = json!({"metadata": {"labels": {"a": "b"}}});
     let path = format!("{SCHEMAS}/exempt");
     admin.patch(&path, "merge", &labels).await.expect(200);

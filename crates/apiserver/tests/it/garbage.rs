@@ -15,7 +15,7 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
-/// Settings of a server that collects, and does nothing else on its own.
+/// Settings of a server whose only controller is the garbage collector.
 fn collecting() -> Settings {
     Settings {
         secure_port: 0,
@@ -32,7 +32,7 @@ fn path(collection: &str, name: &str) -> String {
     format!("{collection}/{name}")
 }
 
-/// A reference to an object as it was answered.
+/// An owner reference to a returned object.
 fn reference(owner: &Value) -> Value {
     json!({
         "apiVersion": owner["apiVersion"], "kind": owner["kind"],
@@ -109,7 +109,7 @@ async fn goes_after_its_owner_across_kinds() {
     client.wait_until_gone(SECRETS, "s").await;
     client.wait_until_gone(WIDGETS, "w").await;
     client.wait_until_gone(PODS, "p").await;
-    // What has another owner stays, and forgets the one that is gone.
+    // A dependent with another owner is kept, and loses the reference to the deleted one.
     let shared = client
         .wait_until(CONFIG_MAPS, "shared", |object| {
             object["metadata"]["ownerReferences"] == json!([reference(&other)])
@@ -145,7 +145,7 @@ async fn goes_when_its_owner_was_never_there() {
             .await;
         client.wait_until_gone(CONFIG_MAPS, name).await;
     }
-    // A reference that comes later counts as well.
+    // Owner references that are added later count as well.
     client.create(CONFIG_MAPS, config_map("late")).await;
     let patch = json!({"metadata": {"ownerReferences": [reference(&there)]}});
     client
@@ -253,7 +253,7 @@ async fn goes_before_its_owner_in_the_foreground() {
         going["metadata"]["finalizers"],
         json!(["foregroundDeletion"])
     );
-    // Everything below is on its way out, and held by what is held.
+    // All dependents are being deleted, and blocked by the held object.
     client.wait_until(CONFIG_MAPS, "below", is_going).await;
     client.wait_until(CONFIG_MAPS, "loose", is_going).await;
     let child = client.wait_until(SECRETS, "child", is_going).await;
@@ -263,7 +263,7 @@ async fn goes_before_its_owner_in_the_foreground() {
     );
     client.get(&path(CONFIG_MAPS, "owner")).await.expect(200);
 
-    // What does not block does not hold anybody.
+    // A reference without `blockOwnerDeletion` blocks no owner.
     free(&client, &path(CONFIG_MAPS, "below")).await;
     client.wait_until_gone(SECRETS, "child").await;
     client.wait_until_gone(CONFIG_MAPS, "owner").await;
@@ -332,7 +332,7 @@ async fn orphans_stay_and_are_free() {
     let going = delete(&client, &path(CONFIG_MAPS, "owner"), "Orphan").await;
     assert_eq!(going["metadata"]["finalizers"], json!(["orphan"]));
     client.wait_until_gone(CONFIG_MAPS, "owner").await;
-    // When it is gone its dependents are free already.
+    // Its dependents are orphaned before it is removed.
     let one = client.get(&path(SECRETS, "one")).await.expect(200);
     assert_eq!(one["metadata"].get("ownerReferences"), None);
     let both = client.get(&path(SECRETS, "both")).await.expect(200);
@@ -392,7 +392,7 @@ async fn webhooks_are_asked_and_asked_again() {
         assert_eq!(request["options"]["propagationPolicy"], "Background");
     }
 
-    // Freeing an orphan is an update like any other.
+    // Orphaning is an ordinary update.
     let owner = client.create(CONFIG_MAPS, config_map("second")).await;
     client
         .create(SECRETS, owned(secret("b"), &[reference(&owner)]))
@@ -483,7 +483,7 @@ async fn can_be_switched_off() {
         .create(SECRETS, owned(secret("a"), &[reference(&owner)]))
         .await;
     client.delete(&path(CONFIG_MAPS, "owner")).await.expect(200);
-    // Another controller has seen everything up to here when the namespace is there.
+    // Once the namespace has its default objects, the other controllers have processed all changes so far.
     client
         .create(NAMESPACES, json!({"metadata": {"name": "shop"}}))
         .await;

@@ -1,4 +1,4 @@
-//! Bad input: refused in upstream's words, in bounded time and memory, and the server goes on.
+//! Malformed input: rejected with upstream's messages, in bounded time and memory, without affecting the server.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::support::*;
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 const LIMIT: usize = 3 * 1024 * 1024;
 
-/// The server is well if a new client can write, read and watch.
+/// The server is healthy if a new client can write, read and watch.
 async fn is_well(server: &TestServer) {
     let client = Client::admin(server).await;
     let made = client
@@ -36,7 +36,7 @@ async fn is_well(server: &TestServer) {
         .expect(200);
 }
 
-/// Resident memory of this process, which the server is a part of.
+/// Resident memory of this process, which includes the server.
 pub(crate) fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -47,7 +47,7 @@ pub(crate) fn resident_bytes() -> usize {
         * 1024
 }
 
-/// A body of so many pieces, without a length told in advance.
+/// A body of this many chunks, without a content length.
 struct Pieces(usize);
 
 impl hyper::body::Body for Pieces {
@@ -104,7 +104,7 @@ async fn refuses_bodies_that_are_too_large() {
             .await;
         answer.refused(413, "RequestEntityTooLarge", too_large);
     }
-    // As large as allowed is read, and refused for another reason.
+    // A body at the limit is read, and rejected for another reason.
     let padding = LIMIT - config_map("edge").to_string().len();
     let text = format!("{}{}", config_map("edge"), " ".repeat(padding));
     assert_eq!(text.len(), LIMIT);
@@ -137,7 +137,7 @@ async fn does_not_keep_streams_that_never_fit() {
     for stream in streams {
         codes.push(stream.await.unwrap());
     }
-    // What does not say how large it is takes the room of the largest, and there is room for some.
+    // A body without a content length reserves the maximum size, and the budget allows for some of them.
     assert!(codes.contains(&413), "{codes:?}");
     assert!(
         codes.iter().all(|code| [413, 429].contains(code)),
@@ -219,7 +219,7 @@ async fn refuses_what_it_cannot_read() {
             );
         }
     }
-    // Bytes that are no text are replaced, as Go does.
+    // Invalid UTF-8 is replaced, as in Go.
     let json = [("content-type", "application/json")];
     let answer = client
         .request(
@@ -374,7 +374,7 @@ async fn paths_lead_nowhere_else() {
             );
         }
     }
-    // Names that are paths cannot come into being.
+    // Names that are invalid path segments are rejected.
     for name in [".", "..", "a/b", "a%b"] {
         let role = json!({"metadata": {"name": name}, "rules": []});
         let answer = admin.post(&format!("{rbac}/roles"), &role).await;
@@ -605,7 +605,7 @@ async fn depth_is_bounded_wherever_anything_may_stand() {
             );
         }
     }
-    // Within the bound everything is kept.
+    // Within the limit everything is preserved.
     let deep = nested(490);
     let text = format!(
         "{{\"apiVersion\":\"example.com/v1\",\"kind\":\"Widget\",\"metadata\":{{\"name\":\"ok\"}},\"spec\":{deep}}}"
@@ -668,7 +668,7 @@ async fn depth_does_not_grow_patch_by_patch() {
         }
     }
     assert!(refused.is_some_and(|round| round <= 2), "{refused:?}");
-    // Nor by copies within one patch.
+    // Nor by copy operations within one patch.
     let copies = |count: usize| -> Value {
         std::iter::once(json!({"op": "replace", "path": "/spec", "value": {"x": "y"}}))
             .chain((0..count).map(|_| json!({"op": "copy", "from": "/spec", "path": "/spec/x"})))
@@ -704,7 +704,7 @@ async fn a_patch_of_a_million_operations_costs_little() {
     let patch = format!("[{}]", operation.repeat(10_000).trim_end_matches(','));
     let answer = client.request(Method::PATCH, &path, &headers, patch).await;
     assert_eq!(answer.expect(200)["data"]["k"], "v");
-    // Copies that double what they copy come to an end.
+    // Doubling copy operations are limited.
     let doubling = format!(
         "[{}]",
         (0..100)
@@ -827,7 +827,7 @@ async fn a_thousand_connections_come_and_go() {
                 for round in 0..100 {
                     let mut stream = connect(&connector, address).await;
                     if (task + round) % 2 == 0 {
-                        // Gone without a word.
+                        // Closed without sending a request.
                         continue;
                     }
                     stream
@@ -852,7 +852,7 @@ async fn a_thousand_connections_come_and_go() {
 async fn one_connection_carries_many_streams() {
     let server = start().await;
     let client = Client::admin(&server).await;
-    // As many watches as there may be, and requests beside them on another connection.
+    // The maximum number of watches, and requests beside them on another connection.
     let mut watches = Vec::new();
     for _ in 0..240 {
         watches.push(client.watch(CONFIG_MAPS).await);
@@ -871,7 +871,7 @@ async fn one_connection_carries_many_streams() {
     for watch in &mut watches {
         assert_eq!(watch.line().await, "ADDED seen");
     }
-    // Streams that are given up again and again end with them.
+    // Repeatedly cancelled streams do not use up the limit.
     drop(watches);
     for _ in 0..10 {
         let client = Client::admin(&server).await;
@@ -888,7 +888,7 @@ async fn one_connection_carries_many_streams() {
             })
             .collect();
         for task in tasks {
-            // The connection may be cut off for this, which is as good.
+            // The server may close the connection, which is just as good.
             let _ = task.await;
         }
     }

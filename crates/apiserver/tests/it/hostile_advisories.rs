@@ -10,7 +10,7 @@ use crate::support::*;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// Lets a user do this everywhere, and returns the user.
+/// Grants a user cluster-wide permissions, and returns the user's client.
 async fn grant(admin: &Client, user: &str, rules: Value) -> Client {
     let role = json!({"metadata": {"name": user}, "rules": rules});
     admin.create(&format!("{RBAC}/clusterroles"), role).await;
@@ -25,7 +25,7 @@ async fn grant(admin: &Client, user: &str, rules: Value) -> Client {
     admin.with("impersonate-user", user)
 }
 
-/// A definition of a kind in `example.com`.
+/// A CustomResourceDefinition in `example.com`.
 fn kind(plural: &str, kind: &str, scope: &str) -> Value {
     let mut definition = definition(json!([open_version("v1", true)]));
     definition["metadata"]["name"] = format!("{plural}.example.com").into();
@@ -42,7 +42,7 @@ fn custom(kind: &str, name: &str) -> Value {
     })
 }
 
-/// CVE-2018-1002105: a connection that is to be upgraded is no way around authentication.
+/// CVE-2018-1002105: an upgrade request does not bypass authentication.
 #[tokio::test]
 async fn an_upgrade_carries_no_identity_to_what_follows() {
     let server = start().await;
@@ -68,7 +68,7 @@ async fn an_upgrade_carries_no_identity_to_what_follows() {
     server.stop().await;
 }
 
-/// CVE-2019-11247: objects of the cluster are not reached through a namespace.
+/// CVE-2019-11247: cluster-scoped objects are not served below a namespace.
 #[tokio::test]
 async fn cluster_scoped_objects_are_in_no_namespace() {
     let server = start().await;
@@ -95,7 +95,7 @@ async fn cluster_scoped_objects_are_in_no_namespace() {
     server.stop().await;
 }
 
-/// CVE-2022-3162: who may list one kind of a group sees no other kind of it.
+/// CVE-2022-3162: permission to list one kind of a group does not include its other kinds.
 #[tokio::test]
 async fn kinds_of_a_group_are_apart() {
     let server = start().await;
@@ -139,7 +139,7 @@ async fn kinds_of_a_group_are_apart() {
     server.stop().await;
 }
 
-/// CVE-2019-11253: a small text does not become a large object. CVE-2019-1002100: nor do many operations.
+/// CVE-2019-11253: small YAML does not expand to a large object. CVE-2019-1002100: nor do many patch operations.
 #[tokio::test]
 async fn small_bodies_cost_little() {
     let server = start().await;
@@ -162,8 +162,7 @@ async fn small_bodies_cost_little() {
     server.stop().await;
 }
 
-/// CVE-2020-8559, CVE-2020-8561, CVE-2022-3172: a redirect of a webhook is not followed, and nothing of
-/// where it leads to is told.
+/// CVE-2020-8559, CVE-2020-8561, CVE-2022-3172: a webhook's redirect is not followed, and its target is not disclosed.
 #[tokio::test]
 async fn webhooks_lead_the_server_nowhere() {
     let server = start().await;
@@ -200,7 +199,7 @@ async fn webhooks_lead_the_server_nowhere() {
     server.stop().await;
 }
 
-/// CVE-2021-25735: whoever validates the update of a node sees the node as it was.
+/// CVE-2021-25735: webhooks validating a Node update receive the old object unchanged.
 #[tokio::test]
 async fn updates_of_nodes_show_what_was_there() {
     let server = start().await;
@@ -262,8 +261,8 @@ async fn with_accounts() -> TestServer {
     .await
 }
 
-/// CVE-2023-2728 and CVE-2024-3177: an account with a list of secrets reaches no others, by whichever
-/// container and member.
+/// CVE-2023-2728 and CVE-2024-3177: a ServiceAccount with a list of secrets can mount no others, through any container
+/// type or field.
 #[tokio::test]
 async fn accounts_mount_only_their_secrets() {
     let server = with_accounts().await;
@@ -303,14 +302,14 @@ async fn accounts_mount_only_their_secrets() {
     }
     let fine = init(env_from("allowed"));
     admin.create(PODS, with("fine", &fine)).await;
-    // A container that comes later is looked at as well.
+    // Ephemeral containers that are added later are checked as well.
     let ephemeral = |secret: &str| {
         json!({"spec": {"ephemeralContainers": [{
             "name": "e", "image": "i", "envFrom": [{"secretRef": {"name": secret}}],
         }]}})
     };
     let path = format!("{PODS}/fine/ephemeralcontainers");
-    // UPSTREAM: plugin/pkg/admission/serviceaccount/admission.go; it is an error there and no denial.
+    // UPSTREAM: plugin/pkg/admission/serviceaccount/admission.go, where it is an error, not a denial.
     let answer = admin.patch(&path, "strategic", &ephemeral("other")).await;
     assert_eq!(answer.code, 500, "{}", answer.text());
     let why = "is not allowed because service account robot does not reference that secret";
@@ -320,8 +319,8 @@ async fn accounts_mount_only_their_secrets() {
     server.stop().await;
 }
 
-/// CVE-2025-4563 and CVE-2025-5187: a node claims no devices for its mirror pods, and changes the owners of
-/// neither itself nor others.
+/// CVE-2025-4563 and CVE-2025-5187: a node claims no devices for its mirror pods, and changes the owner references of
+/// neither itself nor other nodes.
 #[tokio::test]
 async fn nodes_stay_what_they_are() {
     let server = start_with(Settings {
@@ -371,7 +370,7 @@ async fn nodes_stay_what_they_are() {
     server.stop().await;
 }
 
-/// CVE-2019-9512, CVE-2019-9514, CVE-2023-44487, CVE-2023-45288: floods of frames end their connection.
+/// CVE-2019-9512, CVE-2019-9514, CVE-2023-44487, CVE-2023-45288: frame floods close the connection.
 #[tokio::test]
 async fn floods_of_frames_end_their_connection() {
     let server = start().await;
@@ -383,7 +382,7 @@ async fn floods_of_frames_end_their_connection() {
         bytes.extend(payload);
         bytes
     };
-    // `GET /livez` of `x` over https, in literals that need no table.
+    // `GET /livez` of `x` over https, in literals without the dynamic table.
     let head = b"\x82\x87\x04\x06/livez\x01\x01x";
     let start_of = |stream: u32| frame(1, 5, stream, head);
     let mut resets = Vec::new();
@@ -407,7 +406,7 @@ async fn floods_of_frames_end_their_connection() {
         stream.write_all(preface).await.unwrap();
         let (mut reading, mut writing) = tokio::io::split(stream);
         let write = async {
-            // It is cut off in the middle, and that is well.
+            // The server closes the connection during the write, which is expected.
             let _ = writing.write_all(&flood).await;
             let _ = writing.flush().await;
             std::future::pending::<()>().await;
@@ -424,7 +423,7 @@ async fn floods_of_frames_end_their_connection() {
             }
         })
         .await;
-        // A farewell (7) with a reason: too much, or what makes no sense.
+        // GOAWAY (frame type 7) with an error code: ENHANCE_YOUR_CALM or PROTOCOL_ERROR.
         assert!(rest.windows(4).any(|it| it[0] == 7), "{name}: {rest:?}");
         let admin = Client::admin(&server).await;
         assert_eq!(admin.get("/livez").await.code, 200);

@@ -1,4 +1,4 @@
-//! Aggregated servers that mean no good: where their answers lead, and what their documents cost.
+//! Malicious aggregated servers: redirects, and the cost of their documents.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::aggregation::{API_SERVICES, Behind, NOTES, wait_for};
 use crate::support::*;
 
-/// Sends a request that asks for another protocol, and returns the answer until the connection ends.
+/// Sends an upgrade request, and returns the response until the connection is closed.
 async fn upgrade(server: &lockgate_apiserver::TestServer, name: &str) -> String {
     let (certificate, key) = server.admin();
     let credentials = Credentials {
@@ -49,7 +49,7 @@ async fn redirects_and_protocols_that_nobody_asked_for_are_not_passed_on() {
         let text = answer.text();
         let want = "the backend attempted to redirect this request, which is not permitted";
         assert_eq!(text.trim_end(), want);
-        // One that leads nowhere is an answer like any other.
+        // A 304 without a redirect target is an ordinary response.
         assert_eq!(client.get(&format!("{NOTES}/nowhere")).await.code, 304);
 
         let text = upgrade(&server, "elsewhere").await;
@@ -60,7 +60,7 @@ async fn redirects_and_protocols_that_nobody_asked_for_are_not_passed_on() {
             "{text}"
         );
 
-        // HTTP/2 knows no protocols to change to.
+        // HTTP/2 does not support upgrades.
         if !http2 {
             let answer = client.get(&format!("{NOTES}/unasked")).await;
             assert_eq!(answer.code, 503);
@@ -68,7 +68,7 @@ async fn redirects_and_protocols_that_nobody_asked_for_are_not_passed_on() {
             let want = "backend tried to switch protocol \"words\" when \"\" was requested";
             assert_eq!(text.trim_end(), want);
         }
-        // Those who come after get their own answers.
+        // Later requests get their own responses.
         assert_eq!(client.get(&format!("{NOTES}/a")).await.code, 200);
 
         let answer = client.get(&format!("{NOTES}/public")).await;
@@ -79,7 +79,7 @@ async fn redirects_and_protocols_that_nobody_asked_for_are_not_passed_on() {
     }
 }
 
-/// Everybody may read OpenAPI, and it is a second of work to make.
+/// Any client may read OpenAPI, and building it takes a second of CPU time.
 #[tokio::test(flavor = "multi_thread")]
 async fn openapi_of_several_servers_is_made_once() {
     let behind = Behind::start(true).await;
@@ -104,7 +104,7 @@ async fn openapi_of_several_servers_is_made_once() {
     let again = started.elapsed();
     assert!(again < made * 10, "made in {made:?}, 40 more in {again:?}");
 
-    // A definition is in it at once.
+    // A new CustomResourceDefinition is included immediately.
     let versions = json!([open_version("v1", true)]);
     client.create(DEFINITIONS, definition(versions)).await;
     let newer = client.get("/openapi/v2").await;

@@ -18,7 +18,7 @@ fn events(path: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// Every stage of every request, without bodies.
+/// All stages of all requests, without bodies.
 fn every_stage(log: &Path) -> Settings {
     let policy = log.with_extension("yaml");
     let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n";
@@ -43,7 +43,7 @@ async fn a_write_whose_client_is_gone_is_in_the_log() {
     let server = start_with(every_stage(&log)).await;
     let admin = Client::admin(&server).await;
     const ROUNDS: usize = 60;
-    // Each request is reset as soon as it is sent.
+    // Each request is reset immediately after sending.
     let credentials = crate::support::admin(&server);
     let stream = connect(&tls(&server, &credentials, "h2"), server.address()).await;
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -61,11 +61,11 @@ async fn a_write_whose_client_is_gone_is_in_the_log() {
         let mut sender = sender.clone();
         within(sender.ready()).await.unwrap();
         let answer = sender.send_request(request);
-        // The request is on its way when another one is answered.
+        // The request may be in progress when it is reset.
         let _ = tokio::time::timeout(std::time::Duration::from_millis(2), answer).await;
     }
     admin.get("/livez").await;
-    // What has begun ends before the server does.
+    // Requests in progress complete before the server stops.
     let stored = admin.get(CONFIG_MAPS).await.expect(200);
     let stored: Vec<String> = names(&stored).into_iter().map(str::to_owned).collect();
     drop((sender, admin));
@@ -96,7 +96,7 @@ async fn a_request_is_in_the_log_before_it_is_answered() {
     let log = folder.path().join("audit.log");
     let server = start_with(every_stage(&log)).await;
     let admin = Client::admin(&server).await;
-    // A watch goes on; that it began is known.
+    // A watch is not complete, but its start is logged.
     let watch = admin.watch(CONFIG_MAPS).await;
     let found = events(&log);
     assert_eq!(found.len(), 2, "{found:?}");
@@ -133,7 +133,7 @@ async fn the_log_is_private_and_shows_no_secrets_by_default() {
     assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMg"));
     let mode = std::fs::metadata(&log).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
-    // A link to another file is no log.
+    // A symlink to another file is not accepted as a log.
     let target = folder.path().join("victim");
     std::fs::write(&target, "precious").unwrap();
     let link = folder.path().join("link.log");

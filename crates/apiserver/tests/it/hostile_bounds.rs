@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::support::*;
 
-/// The slowest answer of `/livez` while a hostile request is served.
+/// The slowest response of `/livez` while a hostile request is served.
 async fn slowest_health_check(server: &TestServer, hostile: impl Future<Output = ()>) -> Duration {
     let probe = Client::admin(server).await;
     let mut slowest = Duration::ZERO;
@@ -97,7 +97,7 @@ async fn an_object_grows_no_further_than_etcd_would_let_it() {
     let grown = json!({"spec": {"text": "x".repeat(1_600_000)}});
     let too_large = client.patch(&format!("{widgets}/w"), "merge", &grown).await;
     too_large.refused(500, "", "etcdserver: request is too large");
-    // Field managers add up too.
+    // Field managers accumulate too.
     let mut last = 0;
     for manager in 0..26 {
         let fields: serde_json::Map<String, Value> = (0..12_000)
@@ -151,7 +151,7 @@ async fn requests_in_flight_are_limited_for_each_and_all() {
         admin.create(CONFIG_MAPS, object).await;
     }
     let (ann, bob) = (admin.taken_for("ann"), admin.taken_for("bob"));
-    // Answers that nobody reads: windows are small, and stay full.
+    // Unread responses: windows are small, and stay full.
     let get = |client: &Client| {
         let client = client.clone();
         async move { client.send(&Method::GET, CONFIG_MAPS, &[], body("")).await }
@@ -166,7 +166,7 @@ async fn requests_in_flight_are_limited_for_each_and_all() {
     assert_eq!(third.code, 429);
     assert_eq!(third.header("retry-after"), "1");
     assert_eq!(third.text(), "Too many requests, please try again later.\n");
-    // Others still have theirs, and health checks and watches need none.
+    // Other users keep their share, and health checks and watches need none.
     let (own, also) = (get(&bob).await, get(&bob).await);
     assert_eq!((own.status().as_u16(), also.status().as_u16()), (200, 200));
     let eve = admin.taken_for("eve");
@@ -174,7 +174,7 @@ async fn requests_in_flight_are_limited_for_each_and_all() {
     assert_eq!(eve.get("/livez").await.code, 200);
     eve.watch(CONFIG_MAPS).await;
     admin.get("/api/v1/namespaces/default").await.expect(200);
-    // Who reads on, or gives up, gives back the place.
+    // Reading on, or closing, releases the seat.
     let list = read(first).await;
     assert_eq!(names(&list.json()).len(), 8);
     drop(second);
@@ -310,7 +310,7 @@ async fn defaults_make_no_object_without_end() {
             "list": vec![json!({}); count],
         })
     };
-    // 60 GB, if nobody counted.
+    // 60 GB without a limit.
     let answer = client.post(widgets, &widget(300_000)).await;
     answer.refused(500, "", "etcdserver: request is too large");
     client.create(widgets, widget(3)).await;
@@ -393,7 +393,7 @@ async fn unread_events_take_the_memory_of_their_user() {
         within(async { while eve.post(&path, &large("more")).await.code != code {} }).await;
     };
     creates(429).await;
-    // Others have their own share.
+    // Other users have their own share.
     admin.create(CONFIG_MAPS, large("other")).await;
     drop(unread);
     creates(201).await;

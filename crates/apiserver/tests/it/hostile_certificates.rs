@@ -1,4 +1,4 @@
-//! A client certificate that nobody trusts is nobody's: not its subject's, and not an anonymous client's.
+//! A client certificate that is not trusted authenticates no user: neither its subject nor the anonymous user.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::support::*;
 
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// A server that trusts an authority of users and a token.
+/// A server that trusts a client CA and a token.
 async fn trusting(authority: &Authority) -> (TestServer, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.crt");
@@ -34,7 +34,7 @@ async fn trusting(authority: &Authority) -> (TestServer, tempfile::TempDir) {
     (server, folder)
 }
 
-/// One who shows a certificate, and a token if it has one.
+/// A client with a certificate, and optionally a token.
 async fn showing(server: &TestServer, shown: &Pair, token: Option<&str>) -> Client {
     let header = |token| (String::from("authorization"), format!("Bearer {token}"));
     let credentials = Credentials {
@@ -84,7 +84,7 @@ async fn nobody_is_who_an_untrusted_certificate_says() {
     ];
     for (why, shown) in &untrusted {
         let client = showing(&server, shown, None).await;
-        // Also where anybody may read.
+        // Also for public paths.
         for path in [
             "/healthz",
             "/version",
@@ -95,19 +95,19 @@ async fn nobody_is_who_an_untrusted_certificate_says() {
             assert_eq!(answer.code, 401, "{why} {path}");
             answer.refused(401, "Unauthorized", "Unauthorized");
         }
-        // A token has its turn, and is the whole identity.
+        // A token is still tried, and provides the entire identity.
         let with_token = showing(&server, shown, Some("secret")).await;
         assert_eq!(name(&with_token).await.unwrap(), "carl", "{why}");
         let guessing = showing(&server, shown, Some("guess")).await;
         assert_eq!(name(&guessing).await, Err(401), "{why}");
     }
-    // A certificate that is trusted goes before a token.
+    // A trusted certificate takes precedence over a token.
     let both = showing(&server, &good, Some("guess")).await;
     assert_eq!(name(&both).await.unwrap(), "admin");
     server.stop().await;
 }
 
-/// Shows a certificate with the key of another.
+/// Presents a certificate with the key of another.
 #[derive(Debug)]
 struct Thief(Arc<CertifiedKey>);
 
@@ -150,7 +150,7 @@ async fn a_certificate_without_its_key_ends_the_handshake() {
             .await
             .unwrap();
         let address = server.address().ip().into();
-        // With TLS 1.3 a client is done before the server has seen its signature.
+        // With TLS 1.3 the handshake completes on the client before the server verifies the signature.
         let answer = async {
             let mut stream = tls.connect(address, socket).await?;
             stream

@@ -1,5 +1,5 @@
-//! Connections that are held without being used, and peers that want them all. The listener's own
-//! tests are in `crates/listener`; these show that the server listens with it.
+//! Idle connections, and clients that exhaust connections. The listener's own tests are in `crates/listener`; these
+//! show that the server uses it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn limited(connections: ConnectionLimits) -> TestServer {
     .await
 }
 
-/// Reads until the server closes. A reset is an end as well.
+/// Reads until the server closes the connection, with or without a reset.
 async fn until_closed(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut rest = Vec::new();
     let _ = within(stream.read_to_end(&mut rest)).await;
@@ -99,7 +99,7 @@ async fn an_idle_connection_has_a_time_and_a_watch_is_not_idle() {
     let client = Client::admin(&server).await;
     let mut watch = client.watch(CONFIG_MAPS).await;
     let request = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
-    // Two of them one after the other: longer than the watch would have if it counted as idle.
+    // Two of them in sequence: longer than the watch would have if it counted as idle.
     for _ in 0..2 {
         let nobody = Credentials::default();
         let mut stream = connect(&tls(&server, &nobody, "http/1.1"), server.address()).await;
@@ -120,7 +120,7 @@ async fn a_list_that_nobody_reads_is_given_up() {
         ..generous()
     })
     .await;
-    // Not over a connection, which might be idle for too long meanwhile.
+    // Not over a connection, which could time out as idle.
     let manifests: Vec<String> = (0..24)
         .map(|number| {
             let mut object = config_map(&format!("large-{number}"));
@@ -134,7 +134,7 @@ async fn a_list_that_nobody_reads_is_given_up() {
     let request = format!("GET {CONFIG_MAPS} HTTP/1.1\r\nhost: x\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     stream.flush().await.unwrap();
-    // Others come and go in the meantime, each of which waits for as long as this one may.
+    // Other connections open and close in the meantime, each waiting for the idle timeout.
     let nobody = Credentials::default();
     for _ in 0..3 {
         let mut other = connect(&tls(&server, &nobody, "http/1.1"), server.address()).await;
@@ -155,7 +155,7 @@ async fn whoever_holds_many_connections_shuts_nobody_out() {
         ..generous()
     })
     .await;
-    // Idle ones go for anybody.
+    // Idle connections are closed in favour of any client.
     let nobody = Credentials::default();
     let connector = tls(&server, &nobody, "http/1.1");
     let mut idle = Vec::new();
@@ -165,7 +165,7 @@ async fn whoever_holds_many_connections_shuts_nobody_out() {
     let client = Client::admin(&server).await;
     assert_eq!(client.get("/livez").await.code, 200);
     assert_eq!(until_closed(&mut idle[0]).await, "");
-    // Busy ones go for those who have none.
+    // Busy connections are closed in favour of clients without one.
     let mut watches = vec![client.watch(CONFIG_MAPS).await];
     let mut clients = vec![client];
     for _ in 1..8 {

@@ -1,4 +1,4 @@
-//! Conversion webhooks that change more than they may: what an object is, and what nobody validates after them.
+//! Conversion webhooks that change more than allowed: identity fields, and fields that are not validated afterwards.
 
 use lockgate_testkit::{Answer as Script, WebhookServer};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn changing(change: fn(&mut Value)) -> Script {
     })
 }
 
-/// Spoils what a conversion webhook returns.
+/// Corrupts the response of a conversion webhook.
 type Spoil = fn(&mut Value);
 
 #[tokio::test]
@@ -85,13 +85,13 @@ async fn a_conversion_changes_neither_what_an_object_is_nor_what_was_validated()
         let want = format!("conversion webhook for example.com/v1, Kind=Widget {why}");
         assert!(message.starts_with(&want), "{message}\n{want}");
     }
-    // On its way into the store nobody sees an object after the webhook.
+    // For the conversion to the storage version, nothing validates the object after the webhook.
     hooks.script("/convert", [changing(cases[4].0)]);
     let answer = client.post(WIDGETS_V2, &widget("v2", "b")).await;
     assert_eq!(answer.code, 500, "{}", answer.text());
     assert_eq!(client.get(&format!("{WIDGETS}/b")).await.code, 404);
 
-    // Labels may change for others that are valid.
+    // Labels may be changed to other valid labels.
     let good = |it: &mut Value| it["metadata"]["labels"] = json!({"c": "d"});
     hooks.script("/convert", [changing(good)]);
     let shown = client.get(&format!("{WIDGETS_V2}/a")).await.expect(200);

@@ -1,4 +1,4 @@
-//! A definition adds resources; it never takes the place of built-in ones, nor their objects with it.
+//! A CustomResourceDefinition adds resources; it never replaces built-in resources or their objects.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::support::*;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// A definition in a group of Kubernetes, which only an annotation protects.
+/// A CustomResourceDefinition in a Kubernetes group, which requires the api-approved annotation.
 fn intruder(group: &str, plural: &str, kind: &str, version: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -71,7 +71,7 @@ async fn deleting_a_definition_leaves_built_in_objects_alone() {
             .wait_until_gone(DEFINITIONS, &format!("{plural}.{group}"))
             .await;
     }
-    // A binding that is none binds nobody.
+    // A custom resource named like a binding grants nothing.
     let mallory = admin.taken_for("mallory");
     assert_eq!(mallory.get("/api/v1/secrets").await.code, 403);
     let after = admin.get(&bindings).await.expect(200);
@@ -98,7 +98,7 @@ async fn a_definition_never_shadows_a_built_in_version() {
     });
     let answer = admin.post(MUTATING, &junk).await;
     assert_eq!(answer.code, 422, "{}", answer.text());
-    // Nor does it add to one.
+    // Nor does it extend a built-in one.
     admin
         .create(DEFINITIONS, intruder(group, "gates", "Gate", "v1"))
         .await;
@@ -127,7 +127,7 @@ async fn the_objects_of_a_definition_go_as_any_object_goes() {
         .await;
     let definition = format!("{DEFINITIONS}/widgets.example.com");
     admin.delete(&definition).await.expect(200);
-    // What holds one holds the definition too, and nothing new comes.
+    // A finalizer on a custom resource blocks the deletion of the CustomResourceDefinition, and creates are rejected.
     let list = admin.get(widgets).await.expect(200);
     assert_eq!(names(&list), ["held"]);
     assert!(list["items"][0]["metadata"]["deletionTimestamp"].is_string());
@@ -153,7 +153,7 @@ async fn the_objects_of_a_definition_go_as_any_object_goes() {
     server.stop().await;
 }
 
-/// A store as servers before this one wrote it: custom objects beside the built-in ones.
+/// The layout of earlier versions: custom objects under the keys of built-in ones.
 #[tokio::test]
 async fn custom_objects_of_old_stores_are_found_again() {
     let store = Arc::new(MemoryStore::new());

@@ -1,5 +1,5 @@
-//! Work grows with the size of what is sent and no faster: each of these took minutes, or all memory, when some part of it was
-//! compared with every other or copied for every other. They are answered before the client gives up.
+//! Processing time grows linearly with input size: each of these requests took minutes, or all memory, when some part
+//! of it was compared with every other or copied for every other. They complete within the client's timeout.
 
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -50,7 +50,7 @@ fn policy(variables: impl IntoIterator<Item = String>) -> Value {
     })
 }
 
-/// Variables, each an expression of the one before it.
+/// A chain of variables, each referring to the previous one.
 fn chain(first: &str, count: usize, next: impl Fn(&str) -> String) -> Vec<String> {
     let following = (0..count).map(|number| next(&format!("variables.v{number}")));
     std::iter::once(first.to_owned()).chain(following).collect()
@@ -141,7 +141,7 @@ async fn large_objects_are_answered_in_time() {
     server.stop().await;
 }
 
-/// Each mutation reads what the one before it made: an object would double from one to the next.
+/// Each mutation reads the result of the previous one: an object would double with each.
 #[tokio::test]
 async fn mutations_do_not_grow_an_object_without_end() {
     const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";

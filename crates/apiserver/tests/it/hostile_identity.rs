@@ -1,4 +1,4 @@
-//! Nobody acts as somebody else, or on anything else than what they were authorized for.
+//! No request is executed as another user, or on another target, than authorized.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request};
@@ -25,7 +25,7 @@ fn binding(kind: &str, name: &str, (role_kind, role): (&str, &str), user: &str) 
     })
 }
 
-/// Lets a user do something in one namespace.
+/// Grants a user permissions in one namespace.
 async fn grant(admin: &Client, namespace: &str, user: &str, rules: Value) {
     let place = format!("{RBAC}/namespaces/{namespace}");
     let name = format!("{user}-grant");
@@ -41,7 +41,7 @@ async fn namespace(admin: &Client, name: &str) {
     admin.create("/api/v1/namespaces", object).await;
 }
 
-/// A request with a header whose value is these bytes.
+/// A request with a header value of raw bytes.
 async fn with_header(
     server: &TestServer,
     name: &str,
@@ -97,13 +97,13 @@ async fn a_role_in_one_namespace_reaches_no_other_namespace() {
         let answer = mallory.patch(&inner, "merge", &labels).await;
         answer.refused(404, "NotFound", gone);
     }
-    // Who may do nothing there is not told either.
+    // A user without permissions gets no details either.
     let answer = admin
         .taken_for("eve")
         .get(&format!("{within}/victim"))
         .await;
     assert_eq!(answer.code, 403);
-    // Their own namespace is theirs, as upstream has it.
+    // In their own namespace they may read it, as upstream.
     mallory.get("/api/v1/namespaces/team-a").await.expect(200);
     assert_eq!(mallory.get("/api/v1/namespaces/victim").await.code, 403);
     let victim = admin.get("/api/v1/namespaces/victim").await.expect(200);
@@ -127,7 +127,7 @@ async fn paths_that_go_on_after_a_subresource_do_nothing() {
     }
     let doubled = admin.get("//api/v1/namespaces/default/configmaps/a").await;
     assert_eq!(doubled.text(), "404 page not found\n");
-    // A method that no verb stands for does nothing either.
+    // A method without a verb has no effect.
     let answer = admin.request(Method::OPTIONS, CONFIG_MAPS, &[], "").await;
     assert_eq!(answer.code, 405, "{}", answer.text());
     server.stop().await;
@@ -230,7 +230,7 @@ async fn nobody_grants_what_they_do_not_have() {
             binding("RoleBinding", "fine", ("Role", "own"), "friend"),
         )
         .await;
-    // What gathers others' rules needs everything.
+    // Aggregation rules require all permissions.
     let mut gathers = role("ClusterRole", "gathers", json!([]));
     gathers["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]});
     let answer = mallory.post(&cluster_roles, &gathers).await;
@@ -240,7 +240,7 @@ async fn nobody_grants_what_they_do_not_have() {
         "clusterroles.rbac.authorization.k8s.io \"gathers\" is forbidden: must have cluster-admin \
          privileges to use the aggregationRule",
     );
-    // The verbs that allow it.
+    // The escalation verbs.
     let allow = json!([{
         "apiGroups": ["rbac.authorization.k8s.io"],
         "resources": ["roles", "clusterroles"], "verbs": ["escalate", "bind"],
@@ -262,7 +262,7 @@ async fn nobody_grants_what_they_do_not_have() {
 
 #[tokio::test]
 async fn the_admin_of_a_namespace_cannot_make_themselves_more() {
-    // `admin` has its rules from others.
+    // `admin` has an aggregation rule.
     let server = start_with(Settings::default()).await;
     let admin = Client::admin(&server).await;
     namespace(&admin, "team-a").await;
@@ -274,7 +274,7 @@ async fn the_admin_of_a_namespace_cannot_make_themselves_more() {
         )
         .await;
     let boss = admin.taken_for("boss");
-    // What they have, they may give.
+    // Users may grant permissions they have.
     for role in ["admin", "edit", "view"] {
         boss.create(
             &bindings,
@@ -289,7 +289,7 @@ async fn the_admin_of_a_namespace_cannot_make_themselves_more() {
         "boss",
     );
     assert_eq!(boss.post(&bindings, &up).await.code, 403);
-    // Removing what they may not grant is their right: owners and finalizers are not rules.
+    // Removing references that they may not add is allowed: owner references and finalizers are not rules.
     admin.create(&bindings, up.clone()).await;
     let patch = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     boss.patch(&format!("{bindings}/up"), "merge", &patch)
@@ -343,7 +343,7 @@ async fn whoever_is_taken_for_unauthenticated_stays_so() {
         .taken_for("ann")
         .with("impersonate-group", "system:unauthenticated");
     let review = nobody.post(WHO, &json!({})).await;
-    // They may not even ask, which those in `system:authenticated` may.
+    // They may not even create reviews, unlike `system:authenticated`.
     assert_eq!(review.code, 403, "{}", review.text());
     server.stop().await;
 }

@@ -1,5 +1,5 @@
-//! Generated requests against a model: what authorization is asked, what is executed and what is
-//! audited are the same thing. `LOCKGATE_MODEL_REQUESTS=100000` runs as many.
+//! Generated requests against a model: the authorized, executed and audited attributes are equal.
+//! `LOCKGATE_MODEL_REQUESTS=100000` sets the number of requests.
 //!
 //! The model is written from upstream's RequestInfo and RBAC, and shares no code with the server.
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::support::*;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-/// By user: in which namespace (none is everywhere) which verbs on which resources.
+/// By user: the namespaces (none means all), the verbs and the resources.
 const GRANTS: [(&str, &str, &[&str], &[&str]); 6] = [
     ("ann", "team-a", &["*"], &["*"]),
     ("ben", "", &["get", "list"], &["configmaps", "namespaces"]),
@@ -61,7 +61,7 @@ const METHODS: [Method; 7] = [
     Method::OPTIONS,
 ];
 
-/// A generator of numbers that are the same every time.
+/// A deterministic random number generator.
 struct Numbers(u64);
 
 impl Numbers {
@@ -89,7 +89,7 @@ struct Model {
     subresource: String,
 }
 
-/// None where the path is not one of a resource.
+/// `None` for non-resource paths.
 fn model(method: &Method, path: &str) -> Option<Model> {
     let decoded = path.replace("%2F", "/").replace("%2f", "/");
     let parts: Vec<&str> = decoded.trim_matches('/').split('/').collect();
@@ -177,7 +177,7 @@ async fn grant(admin: &Client) {
     }
 }
 
-/// Namespaces and config maps that nobody has rights to change.
+/// Namespaces and ConfigMaps that no test user may change.
 async fn out_of_reach(admin: &Client) -> Value {
     let mut state = json!({});
     for path in [
@@ -187,7 +187,7 @@ async fn out_of_reach(admin: &Client) -> Value {
     ] {
         let mut found = admin.get(path).await.expect(200);
         if path.ends_with("configmaps") {
-            // The version of a list is that of everything.
+            // The list's resourceVersion changes with every write.
             found = found["items"].take();
         }
         state[path] = found;
@@ -197,7 +197,7 @@ async fn out_of_reach(admin: &Client) -> Value {
 
 fn generate(numbers: &mut Numbers) -> (Method, String, &'static str) {
     let method = numbers.pick(&METHODS).clone();
-    // Half of them begin like a path that is served.
+    // Half of them start with a served path.
     let is_usual = numbers.below(2) == 0;
     let mut path = if is_usual {
         let place = numbers.pick::<&str>(&["team-a", "team-b", "victim"]);
@@ -281,12 +281,12 @@ async fn what_is_asked_executed_and_audited_is_the_same() {
             _ => ("application/json", ""),
         };
         let headers = [("content-type", kind), ("impersonate-user", user)];
-        // Dry runs: the state stays the one that the model knows.
+        // Dry runs: the state stays as the model expects it.
         let dry = format!("{path}?dryRun=All");
         let answer = admin.request(method.clone(), &dry, &headers, text).await;
         let model = model(&method, &path);
         let is_allowed = model.as_ref().is_some_and(|model| model.is_allowed(user));
-        // Who may read which other paths is for another test.
+        // Non-resource paths are covered by another test.
         if model.is_some() {
             assert_eq!(
                 answer.code != 403,
@@ -337,7 +337,7 @@ async fn what_is_asked_executed_and_audited_is_the_same() {
             subresource: text("subresource"),
         };
         if model.verb == "create" && model.name.is_empty() {
-            // The body names what is created.
+            // The body contains the name on create.
             audited.name.clear();
         }
         assert_eq!(audited, model, "{request}");

@@ -1,4 +1,4 @@
-//! Tokens of service accounts are good for whom and for as long as they were meant.
+//! ServiceAccount tokens are valid only for their audience, account and lifetime.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn token(client: &Client, spec: Value) -> String {
     answer["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// The code of the answer to whoever shows a token.
+/// The response code for a token.
 async fn code(server: &lockgate_apiserver::TestServer, token: &str) -> u16 {
     let client = Client::with_token(server, token).await;
     client.get("/version").await.code
@@ -35,7 +35,7 @@ async fn a_token_ends_with_its_account() {
     assert_eq!(code(&server, &token).await, 200);
     admin.delete(&format!("{ACCOUNTS}/robot")).await.expect(200);
     assert_eq!(code(&server, &token).await, 401);
-    // Another account of the same name is another account.
+    // A recreated ServiceAccount of the same name has another UID.
     let again = account(&admin).await;
     assert_eq!(code(&server, &token).await, 401);
     let review = json!({"spec": {"token": token}});

@@ -1,5 +1,5 @@
-//! Requests that are much work delay nobody else: `/livez` answers beside each of them as it does beside
-//! threads that are as busy and have nothing to do with the server.
+//! Expensive requests delay no others: the latency of `/livez` beside each of them is as it is beside unrelated threads
+//! with the same CPU load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,14 @@ use serde_json::{Map, Value, json};
 
 use crate::support::*;
 
-/// The number of concurrent requests of each kind: more than there are workers.
+/// The number of concurrent requests of each kind: more than the number of workers.
 const AT_ONCE: usize = 4;
 /// The maximum slowdown of the slowest health check relative to other busy threads.
 const RATIO: u32 = 10;
-/// Less than this is nothing that a loaded machine does not do by itself.
+/// The latency of a loaded machine; differences below it are ignored.
 const NOTHING: Duration = Duration::from_millis(60);
 
-/// The slowest health check while something goes on, and how long that takes.
+/// The slowest health check during a future, and the duration of the future.
 async fn beside(server: &TestServer, going_on: impl Future<Output = ()>) -> (Duration, Duration) {
     let probe = Client::admin(server).await;
     let mut slowest = Duration::ZERO;
@@ -38,7 +38,7 @@ async fn beside(server: &TestServer, going_on: impl Future<Output = ()>) -> (Dur
     (slowest, started.elapsed())
 }
 
-/// The slowest health check beside threads that keep the machine as busy.
+/// The slowest health check beside unrelated threads with the same CPU load.
 async fn baseline(server: &TestServer) -> Duration {
     let stop = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..AT_ONCE)
@@ -60,7 +60,7 @@ async fn baseline(server: &TestServer) -> Duration {
     slowest
 }
 
-/// A request that is much work.
+/// An expensive request.
 struct Hostile {
     name: &'static str,
     method: Method,
@@ -125,7 +125,7 @@ impl Hostile {
     }
 }
 
-/// A definition of one version with this schema.
+/// A CustomResourceDefinition with one version and this schema.
 fn defined(plural: &str, schema: Value) -> Value {
     let mut definition = definition(json!([{
         "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
@@ -158,7 +158,7 @@ fn nested(depth: usize) -> Value {
     value
 }
 
-/// Stores what the requests are about, and returns them.
+/// Creates the objects of the requests, and returns the requests.
 async fn hostile_requests(client: &Client) -> Vec<Hostile> {
     let instances = |plural: &str| format!("/apis/example.com/v1/namespaces/default/{plural}");
     let mut requests = Vec::new();

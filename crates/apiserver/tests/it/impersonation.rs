@@ -1,4 +1,4 @@
-//! Constrained impersonation: the right to act as somebody else for some requests only.
+//! Constrained impersonation: the permission to impersonate for some requests only.
 
 use http::Method;
 use lockgate_api::admission::UserInfo;
@@ -12,7 +12,7 @@ const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const GROUP: &str = "authentication.k8s.io";
 const ROBOT: &str = "system:serviceaccount:default:robot";
 
-/// A server on which `eve` has no right at all.
+/// A server on which `eve` has no permissions.
 fn with_eve(gates: FeatureGates) -> Settings {
     let eve = UserInfo {
         username: String::from("eve"),
@@ -36,7 +36,7 @@ fn rule(verb: &str, group: &str, resource: &str) -> Value {
     json!({"verbs": [verb], "apiGroups": [group], "resources": [resource]})
 }
 
-/// Gives a user, or a group whose name begins with `%`, rights in all namespaces.
+/// Grants a user, or a group with the prefix `%`, permissions in all namespaces.
 async fn grant(admin: &Client, role: &str, to: &str, rules: Value) {
     let object = json!({"metadata": {"name": role}, "rules": rules});
     admin.create(&format!("{RBAC}/clusterroles"), object).await;
@@ -70,7 +70,7 @@ async fn a_right_for_some_requests_is_one_for_no_others() {
     let bob = eve.taken_for("bob");
     grant(&admin, "bob", "bob", json!([rule("*", "", "configmaps")])).await;
     let place = "in the namespace \"default\"";
-    // Without any right, the first mode that applies says why.
+    // Without any permission, the error is that of the first applicable mode.
     let verb = "impersonate-on:user-info:list";
     let why = cannot(verb, "configmaps", "", place);
     bob.get(CONFIG_MAPS).await.refused(
@@ -78,7 +78,7 @@ async fn a_right_for_some_requests_is_one_for_no_others() {
         "Forbidden",
         &format!("configmaps is forbidden: {why}"),
     );
-    // Either right is nothing without the other.
+    // Each permission is useless without the other.
     grant(&admin, "on", "eve", json!([rule(verb, "", "configmaps")])).await;
     let why = cannot("impersonate:user-info", "users", GROUP, CLUSTER);
     bob.get(CONFIG_MAPS).await.refused(
@@ -94,7 +94,7 @@ async fn a_right_for_some_requests_is_one_for_no_others() {
     bob.get(CONFIG_MAPS).await.expect(200);
     assert_eq!(eve.get(CONFIG_MAPS).await.code, 403);
     assert_eq!(eve.taken_for("ann").get(CONFIG_MAPS).await.code, 403);
-    // Bob may, and Eve may not as Bob.
+    // Bob may, but Eve impersonating Bob may not.
     let made = bob.post(CONFIG_MAPS, &config_map("a")).await;
     let why = cannot("impersonate-on:user-info:create", "configmaps", "", place);
     made.refused(403, "Forbidden", &format!("configmaps is forbidden: {why}"));
@@ -108,7 +108,7 @@ async fn a_right_for_some_requests_is_one_for_no_others() {
         let answer = bob.request(method.clone(), &path, &[], "").await;
         assert_eq!(answer.code, 403, "{method} {path}: {}", answer.text());
     }
-    // It is no right of its own: what Bob may not do is not done.
+    // It grants nothing by itself: requests that Bob may not send are rejected.
     grant(&admin, "pods", "eve", json!([rule(verb, "", "pods")])).await;
     bob.get(PODS).await.refused(
         403,
@@ -116,7 +116,7 @@ async fn a_right_for_some_requests_is_one_for_no_others() {
         "pods is forbidden: User \"bob\" cannot list resource \"pods\" in API group \"\" in the \
          namespace \"default\"",
     );
-    // Paths are requests like others.
+    // Non-resource requests are treated alike.
     let path =
         json!([{"verbs": ["impersonate-on:user-info:get"], "nonResourceURLs": ["/version"]}]);
     grant(&admin, "path", "eve", path).await;
@@ -212,7 +212,7 @@ async fn every_part_of_a_user_needs_a_right() {
              \"scopes\": must be a domain-prefixed path (such as \"acme.io/foo\")",
         ),
         (
-            // Headers have no case, but what is escaped in them has one.
+            // Header names are case-insensitive, but percent-encoded characters are not.
             bob.with("impersonate-extra-acme.io%2f%53copes", "view"),
             "",
             "userextras",
@@ -230,7 +230,7 @@ async fn every_part_of_a_user_needs_a_right() {
         let answer = client.post(SELF, &json!({})).await;
         answer.refused(403, "Forbidden", &message);
     }
-    // Of many groups, the right to all of them is enough, and each of them without it is needed.
+    // With many groups, permission for all of them suffices, otherwise each of them is required.
     let many = ["a", "b", "c", "d"];
     let many = many.iter().fold(bob.clone(), |client, group| {
         client.with("impersonate-group", group)
@@ -267,11 +267,11 @@ async fn nodes_and_service_accounts_have_modes_of_their_own() {
     let node = eve.taken_for("system:node:n");
     let account = eve.taken_for("system:serviceaccount:shop:x");
     grant(&admin, "user-info", "eve", anybody("user-info", "*")).await;
-    // The right to any user is none to a node or an account.
+    // Permission for any user does not include nodes and ServiceAccounts.
     for client in [&node, &account] {
         assert_eq!(client.post(SELF, &json!({})).await.code, 403);
     }
-    // Names that only look like theirs are other users.
+    // Similar names are ordinary users.
     for name in [
         "system:node:",
         "system:node:A",
@@ -305,7 +305,7 @@ async fn nodes_and_service_accounts_have_modes_of_their_own() {
             "system:authenticated"
         ])
     );
-    // Their groups, uids and extra values are the server's to tell.
+    // Their groups, UIDs and extra values are set by the server.
     for client in [&node, &account] {
         for (name, value) in [
             ("impersonate-group", "system:masters"),
@@ -342,7 +342,7 @@ async fn the_right_to_impersonate_is_one_for_all_requests() {
     .await;
     let bob = eve.taken_for("bob");
     let ann = eve.taken_for("ann").with("impersonate-uid", "7");
-    // Nobody knows Eve's mode yet: the first one refuses.
+    // Eve's mode is not cached yet: the first mode returns the error.
     let refused = ann.get(CONFIG_MAPS).await.expect(403);
     let first = refused["message"].as_str().unwrap();
     assert!(
@@ -350,14 +350,14 @@ async fn the_right_to_impersonate_is_one_for_all_requests() {
         "{first}"
     );
     bob.get(CONFIG_MAPS).await.expect(200);
-    // Now it is known, and that one refuses.
+    // Now it is cached, and its error is returned.
     let why = cannot("impersonate", "uids", GROUP, CLUSTER);
     ann.get(CONFIG_MAPS).await.refused(
         403,
         "Forbidden",
         &format!("uids.authentication.k8s.io \"7\" is forbidden: {why}"),
     );
-    // It is not for the groups of nodes.
+    // It does not include the group of nodes.
     let node = who(&eve.taken_for("system:node:n")).await;
     assert_eq!(node["groups"], json!(["system:authenticated"]));
     server.stop().await;
@@ -402,7 +402,7 @@ async fn a_service_account_may_be_the_node_it_is_on() {
              impersonate:associated-node resource \"nodes\" in API group \"{GROUP}\" {CLUSTER}"
         ),
     );
-    // The right to one node is not enough: the same account is on many.
+    // Permission for one node is not enough: the ServiceAccount runs on several.
     let rights = |name: &str| {
         json!([{
             "verbs": ["impersonate:associated-node"], "apiGroups": [GROUP], "resources": ["nodes"],
@@ -413,7 +413,7 @@ async fn a_service_account_may_be_the_node_it_is_on() {
     assert_eq!(robot.taken_for(node).get(CONFIG_MAPS).await.code, 403);
     grant(&admin, "own", ROBOT, rights("*")).await;
     robot.taken_for(node).get(CONFIG_MAPS).await.expect(200);
-    // Not another node, not with more than its name, not for anything else, and not without a node.
+    // Not another node, no additional attributes, no other request, and not without a node.
     for client in [
         robot.taken_for("system:node:m"),
         robot
@@ -475,7 +475,7 @@ async fn the_audit_log_names_the_constraint() {
         [
             (&json!("ann"), &constraint),
             (&Value::Null, &Value::Null),
-            // The masters are nobody's in that mode.
+            // `system:masters` cannot be impersonated in that mode.
             (&json!("ann"), &Value::Null),
         ]
     );

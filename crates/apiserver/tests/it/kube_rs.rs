@@ -1,4 +1,4 @@
-//! kube-rs, a client that others wrote: what it understands, its users understand.
+//! kube-rs, a third-party client: responses that it parses are parsed by its users.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn typed<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// The code and the message of what must have failed.
+/// The code and message of an expected failure.
 fn failure<T: std::fmt::Debug>(result: kube::Result<T>) -> (u16, String) {
     match result {
         Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
@@ -105,7 +105,7 @@ async fn sees_webhooks_deny_mutate_and_warn() {
         Some(Event::InitDone)
     ));
 
-    // kube-rs keeps headers to itself, so that the warnings are read on another way.
+    // kube-rs does not expose headers, so warnings are read with another client.
     let raw = Client::admin(&server).await;
     let answer = raw.post(CONFIG_MAPS, &config_map("a")).await;
     assert_eq!(answer.code, 201);
@@ -140,7 +140,7 @@ async fn sees_webhooks_deny_mutate_and_warn() {
     server.stop().await;
 }
 
-/// Everything a watcher tells until the next `InitDone`.
+/// All watcher events until the next `InitDone`.
 async fn initial<S>(mut events: std::pin::Pin<&mut S>) -> Vec<String>
 where
     S: futures_util::Stream<Item = watcher::Result<Event<ConfigMap>>>,
@@ -284,7 +284,7 @@ async fn patches_replaces_and_deletes() {
     assert!(gone.unwrap().is_right());
     assert!(deployments.get_opt("d").await.unwrap().is_none());
 
-    // A finalizer holds an object until it is taken away.
+    // A finalizer blocks the deletion until it is removed.
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let mut held: Pod = typed(pod("p"));
     held.finalizers_mut().push(String::from("example.com/hold"));
@@ -430,7 +430,7 @@ async fn empties_namespaces() {
     server.stop().await;
 }
 
-/// Counts the copies of a widget into a child, tells so in its status, and cleans up after it.
+/// Copies a widget's size to a child, updates the status, and cleans up on deletion.
 async fn reconcile(widget: Arc<DynamicObject>, context: Arc<KubeClient>) -> Result<Action, Error> {
     let client = KubeClient::clone(&context);
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
@@ -522,7 +522,7 @@ async fn runs_a_controller() {
     let child = maps.get("w").await.unwrap();
     assert_eq!(child.owner_references()[0].uid, made.uid().unwrap());
 
-    // A change of the owner reaches the child; one of the child is taken back.
+    // A change of the owner is copied to the child; a change of the child is reverted.
     let merge = Patch::Merge(json!({"spec": {"size": 4}}));
     widgets
         .patch("w", &PatchParams::default(), &merge)

@@ -1,5 +1,5 @@
-//! Other versions of Kubernetes: what kube-apiserver v1.36.4 serves and accepts with --emulated-version, recorded, and what
-//! releases themselves do.
+//! Other versions of Kubernetes: the recorded behaviour of kube-apiserver v1.36.4 with --emulated-version, and of the
+//! actual releases.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::*;
 
 const RECORDINGS: &str = include_str!("../../../../conformance/vectors/kube-versions.jsonl");
-/// conformance/differential/kube_versions.py records them.
+/// Recorded by conformance/differential/kube_versions.py.
 const RELEASES: &str = include_str!("../../../../conformance/vectors/kube-releases.jsonl");
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 
@@ -78,7 +78,7 @@ async fn each_version_serves_what_it_served() {
         let server = server_of(*version).await;
         let client = Client::admin(&server).await;
         let found = served(&client).await;
-        // What differs from the reference differs in the same way, whatever is served besides.
+        // Differences from the reference are the same for every version.
         let missing: Vec<_> = ours.difference(&found).cloned().collect();
         let recorded_missing: Vec<_> = reference.difference(&names(recorded)).cloned().collect();
         assert_eq!(missing, recorded_missing, "{version}");
@@ -95,7 +95,7 @@ fn each_version_has_its_gates() {
         let names: BTreeSet<&str> = FeatureGates::names(version).collect();
         let recorded = recorded["gates"].as_object().unwrap();
         for name in FeatureGates::NAMES {
-            // KEP-3716's own gate is gone upstream; it stays as a switch here.
+            // The gate of KEP-3716 is removed upstream; it is still a switch here.
             if name == "AdmissionWebhookMatchConditions" {
                 continue;
             }
@@ -134,7 +134,7 @@ async fn each_version_accepts_the_expressions_it_accepted() {
             assert_eq!(u64::from(answer.code), code, "{version}: {expression}");
             if let Some(message) = case["message"].as_str() {
                 let answer = answer.expect(answer_code(code));
-                // The recording leaves out which object was refused.
+                // The recording does not include the name of the rejected object.
                 let detail = |text: &str| text.split_once(": ").map(|(_, rest)| rest.to_owned());
                 let ours = answer["message"].as_str().unwrap();
                 assert_eq!(detail(ours), detail(message), "{version}: {expression}");
@@ -148,8 +148,8 @@ fn answer_code(code: u64) -> u16 {
     u16::try_from(code).unwrap()
 }
 
-/// 1.33 knows semantic versions since it was released, and lets nobody store them before 1.34: its servers are recorded as
-/// emulated by 1.36, which cannot emulate that.
+/// The semver library is in 1.33, but cannot be used in stored expressions before 1.34: servers of 1.33 are recorded
+/// from 1.36 with emulation, which cannot emulate that.
 #[tokio::test]
 async fn libraries_of_a_release_can_be_stored_by_the_next() {
     for (version, code) in [(KubeVersion::V1_33, 422), (KubeVersion::V1_34, 201)] {

@@ -1,4 +1,4 @@
-//! A real kubectl against a real server. What it prints is compared with what its users know.
+//! A real kubectl against a real server, with its output compared with snapshots.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::support::*;
 
-/// A kubectl that speaks to one server, and everything it printed.
+/// A kubectl for one server, and its entire output.
 struct Kubectl<'s> {
     server: &'s TestServer,
     transcript: String,
@@ -40,12 +40,12 @@ impl<'s> Kubectl<'s> {
         command
     }
 
-    /// Runs kubectl with these words and adds what it prints to the transcript.
+    /// Runs kubectl with these arguments and adds its output to the transcript.
     async fn run(&mut self, line: &str) -> String {
         self.feed(line, "").await
     }
 
-    /// The same with a file on standard input.
+    /// The same with standard input.
     async fn feed(&mut self, line: &str, input: &str) -> String {
         let words = split(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -79,7 +79,7 @@ impl<'s> Kubectl<'s> {
     }
 }
 
-/// Words, of which some are in single quotes.
+/// Splits arguments, some of which are in single quotes.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (index, part) in line.split('\'').enumerate() {
@@ -92,11 +92,11 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// Puts words in place of what differs from run to run.
+/// Replaces values that differ between runs with placeholders.
 fn mask(text: &str, port: &str) -> String {
     let mut masked = String::new();
     for line in text.lines() {
-        // Of clients and servers that are far apart, which is no fault of either.
+        // Version skew warnings, which depend on the installed client.
         if line.starts_with("WARNING: version difference") {
             continue;
         }
@@ -261,7 +261,7 @@ async fn deletes_and_waits() {
     kubectl.feed("create -f - --validate=false", WEB).await;
     kubectl.run("run p --image=nginx").await;
 
-    // Both wait until a status says so, which it does once they watch.
+    // Both commands wait for a status, which is set once they watch.
     let running = json!({"status": {"phase": "Running"}});
     client
         .patch(&format!("{PODS}/p/status"), "merge", &running)
@@ -498,7 +498,7 @@ async fn shows_roles_and_what_they_allow() {
         .run("get serviceaccounts,configmaps -A -o name")
         .await;
     insta::assert_snapshot!(kubectl.transcript);
-    // Long lists, of which each version of kubectl makes columns of its own.
+    // Long lists, which each version of kubectl wraps into different columns.
     let words = |printed: &str, first: &str| -> Vec<String> {
         let mut lines = printed.lines().map(str::split_whitespace);
         let line = lines.find(|words| words.clone().next() == Some(first));

@@ -1,4 +1,4 @@
-//! The server as its clients see it: real TLS, real processes, no sleeping.
+//! The server as clients see it: real TLS, real processes, no sleeping.
 
 #![allow(
     clippy::panic,

@@ -1,4 +1,4 @@
-//! The metrics of requests: upstream's series for what is served, and none for what is made up.
+//! Request metrics: upstream's series for served resources, and none for unknown ones.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use http::Method;
 
 use crate::support::*;
 
-/// The values of a page, by series.
+/// The metric values of a page, by series.
 async fn metrics(client: &Client) -> BTreeMap<String, f64> {
     let page = client.get("/metrics").await.text();
     let lines = page.lines().filter(|line| !line.starts_with('#'));
@@ -18,7 +18,7 @@ async fn metrics(client: &Client) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// The labels of requests for ConfigMaps in the order of a page.
+/// The labels of ConfigMap requests, in the order of the exposition format.
 fn labels(dry_run: Option<&str>, scope: &str, verb: &str) -> String {
     let dry_run = dry_run.map_or_else(String::new, |value| format!("dry_run=\"{value}\","));
     format!(
@@ -77,7 +77,7 @@ async fn requests_are_counted_by_resource() {
             "POST",
             1.0,
         ),
-        // A dry run is not part of the objective.
+        // Dry runs are not part of the SLO.
         (
             "request_sli_duration_seconds",
             None,
@@ -97,7 +97,7 @@ async fn requests_are_counted_by_resource() {
             assert!((grown(&series) - want).abs() < 0.1, "{series}");
         }
     }
-    // The list is written while it is sent, and is measured nevertheless.
+    // The list is streamed, and its size is measured nevertheless.
     let sum = format!(
         "apiserver_response_sizes_sum{{{}}}",
         labels(None, "namespace", "LIST")
@@ -109,7 +109,7 @@ async fn requests_are_counted_by_resource() {
         series.starts_with("apiserver_request_total{code=\"200\",component=\"\",")
             && series.contains("subresource=\"/livez\"")
     }));
-    // The request for the page is in flight itself.
+    // The request for the metrics is in flight itself.
     let in_flight = "apiserver_current_inflight_requests{request_kind=\"readOnly\"}";
     assert!(after.get(in_flight).is_some_and(|most| *most >= 1.0));
     assert!(after.contains_key("apiserver_current_inflight_requests{request_kind=\"mutating\"}"));
@@ -157,7 +157,7 @@ async fn those_without_access_are_counted_by_code_alone() {
         let answers = format!("lockgate_requests_total{{method=\"GET\",code=\"{code}\"}}");
         assert!(after.get(&answers) > before.get(&answers), "{answers}");
     }
-    // UPSTREAM: requests are instrumented where they are served, which is after authorization.
+    // UPSTREAM: requests are instrumented in the handlers, after authorization.
     let by_resource = "apiserver_request_total{code=\"40";
     assert!(!after.keys().any(|series| series.starts_with(by_resource)));
     assert!(!after.keys().any(|series| series.contains("made-up")));
@@ -168,7 +168,7 @@ async fn those_without_access_are_counted_by_code_alone() {
 async fn paths_that_are_made_up_make_no_series() {
     let server = start().await;
     let client = Client::admin(&server).await;
-    // Codes and verbs are of closed sets; whatever they make is there before.
+    // Codes and verbs are closed sets; unknown values create no series.
     let hostile = |number: usize| {
         [
             format!("/apis/made.up{number}/v1/things"),
@@ -191,7 +191,7 @@ async fn paths_that_are_made_up_make_no_series() {
         }
     };
     ask(0..1).await;
-    // The page counts itself only once it is answered.
+    // The metrics request is counted once it has completed.
     metrics(&client).await;
     let before = metrics(&client).await;
     ask(1..126).await;
@@ -226,7 +226,7 @@ async fn stored_objects_and_the_process_are_measured() {
     );
     let roles = "apiserver_storage_objects{resource=\"clusterroles.rbac.authorization.k8s.io\"}";
     assert!(after[roles] > 10.0, "{}", after[roles]);
-    // What is never stored is not counted.
+    // Objects that are never stored are not counted.
     assert!(!after.keys().any(|name| name.contains("tokenreviews")));
     let build = after
         .keys()
@@ -241,7 +241,7 @@ async fn stored_objects_and_the_process_are_measured() {
     server.stop().await;
 }
 
-/// The names of metrics in an expression of Prometheus.
+/// The metric names in a PromQL expression.
 fn metric_names(expression: &str) -> Vec<&str> {
     let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let known = ["apiserver_", "process_", "kubernetes_", "lockgate_"];
@@ -250,7 +250,7 @@ fn metric_names(expression: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The board asks for nothing that the page of monitoring does not explain.
+/// The dashboard uses only metrics that the monitoring page documents.
 #[test]
 fn the_board_shows_what_is_served() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
@@ -262,7 +262,7 @@ fn the_board_shows_what_is_served() {
         for target in panel["targets"].as_array().into_iter().flatten() {
             for name in metric_names(target["expr"].as_str().unwrap()) {
                 let name = name.trim_end_matches("_bucket");
-                // The tables of the page leave out the prefix of all their rows.
+                // The tables of the page omit the prefix of their rows.
                 let short = name.trim_start_matches("apiserver_admission_");
                 let short = short.trim_start_matches("apiserver_");
                 assert!(page.contains(short), "{name}");

@@ -1,4 +1,4 @@
-//! Namespaces: their life, what goes with them, and those that stay.
+//! Namespaces: lifecycle, deletion of their contents, and immortal namespaces.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ async fn take_everything_with_them() {
         "NamespaceTerminating"
     );
 
-    // What is held holds the namespace; the rest goes.
+    // Objects with finalizers keep the namespace terminating; all others are deleted.
     let mut watch = client.watch(&here(CONFIG_MAPS)).await;
     loop {
         let (kind, object) = watch.next().await;
@@ -135,7 +135,7 @@ async fn take_everything_with_them() {
         .get(&format!("{CONFIG_MAPS}/stays"))
         .await
         .expect(200);
-    // The name is free again.
+    // The name can be used again.
     client
         .create(NAMESPACES, json!({"metadata": {"name": "shop"}}))
         .await;
@@ -207,7 +207,7 @@ async fn pods_go_first_and_conditions_tell_what_holds() {
             condition(shop, "NamespaceDeletionContentFailure").is_object()
         })
         .await;
-    // As long as there are pods nothing else is deleted, nor counted.
+    // While there are Pods, other resources are neither deleted nor counted.
     let told: Vec<(&str, &str, &str)> = shop["status"]["conditions"]
         .as_array()
         .unwrap()

@@ -1,4 +1,5 @@
-//! The server on etcd, alone and with others on the same cluster. Without an etcd these tests say so and do nothing.
+//! The server on etcd, alone and with replicas on the same cluster. Without etcd these tests are skipped with a
+//! message.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ async fn store(cluster: &EtcdCluster) -> EtcdStore {
     EtcdStore::open(options).await.unwrap()
 }
 
-/// A server on a cluster, with the same certificates as all others on it.
+/// A server on the cluster, with the same certificates as its other replicas.
 async fn replica(cluster: &EtcdCluster, settings: Settings) -> Running {
     let store = store(cluster).await;
     let made = serde_json::to_vec(&SharedCertificates::make().unwrap()).unwrap();
@@ -39,7 +40,7 @@ async fn replica(cluster: &EtcdCluster, settings: Settings) -> Running {
     Running::start(settings, Arc::new(store)).await.unwrap()
 }
 
-/// A configuration whose webhook cannot be reached: whoever honours it answers 500.
+/// A configuration whose webhook is unreachable: requests that match it fail with 500.
 fn closed(name: &str) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
@@ -121,14 +122,14 @@ async fn serves_every_verb_and_keeps_what_kube_apiserver_would() {
     let before = format!("{CONFIG_MAPS}?resourceVersion={since}&resourceVersionMatch=Exact");
     assert_eq!(names(&client.get(&before).await.expect(200)), [""; 0]);
 
-    // Admission is in force when the write returns, and out of force when the removal does.
+    // A configuration is in effect when its creation returns, and no longer when its deletion returns.
     assert_eq!(post_secret(&client).await, 201);
     client.create(HOOKS, closed("gate")).await;
     assert_eq!(post_secret(&client).await, 500);
     client.delete(&format!("{HOOKS}/gate")).await.expect(200);
     assert_eq!(post_secret(&client).await, 201);
 
-    // As kube-apiserver would find it.
+    // With the key layout of kube-apiserver.
     let plain = EtcdOptions {
         servers: cluster.servers(),
         ..EtcdOptions::default()
@@ -152,7 +153,7 @@ async fn serves_every_verb_and_keeps_what_kube_apiserver_would() {
     assert!(service.is_some());
     server.stop().await;
 
-    // Another process finds all of it, with the same certificates.
+    // Another process reads all of it, with the same certificates.
     let other = replica(&cluster, settings()).await;
     let client = Client::admin(&other).await;
     assert_eq!(
@@ -181,9 +182,9 @@ async fn what_one_replica_stores_the_other_honours() {
         "clients of one are clients of all"
     );
     let first = Client::admin(&one).await;
-    // The credentials are those of the other replica.
+    // With the credentials of the other replica.
     let second = Client::connect(&other, admin(&one)).await;
-    // At once, every time: linearizable.
+    // Immediately, in every round: linearizable.
     for round in 0..20 {
         let name = format!("gate-{round}");
         assert_eq!(post_secret(&second).await, 201, "round {round}");
@@ -191,12 +192,12 @@ async fn what_one_replica_stores_the_other_honours() {
         assert_eq!(post_secret(&second).await, 500, "round {round}");
         first.delete(&format!("{HOOKS}/{name}")).await.expect(200);
     }
-    // The other way round it takes a moment, and no more than that.
+    // In the opposite direction it takes a moment, but not longer.
     second.create(HOOKS, closed("gate")).await;
     within(async { while post_secret(&first).await != 500 {} }).await;
     second.delete(&format!("{HOOKS}/gate")).await.expect(200);
     within(async { while post_secret(&first).await != 201 {} }).await;
-    // A namespace can be used at once on either.
+    // A namespace can be used immediately on either replica.
     for (round, (here, there)) in [(&first, &second), (&second, &first)]
         .into_iter()
         .enumerate()
@@ -207,7 +208,7 @@ async fn what_one_replica_stores_the_other_honours() {
         let path = format!("/api/v1/namespaces/{name}/configmaps");
         there.create(&path, config_map("a")).await;
     }
-    // Definitions, roles and bindings are followed too.
+    // CustomResourceDefinitions, roles and bindings are watched too.
     let definition = definition(json!([open_version("v1", true)]));
     first
         .create(
@@ -246,7 +247,7 @@ async fn what_one_replica_stores_the_other_honours() {
         .create(&format!("{rbac}/clusterrolebindings"), binding)
         .await;
     within(async { while user.get(CONFIG_MAPS).await.code != 200 {} }).await;
-    // Addresses and ports are those of one service, whoever allocates them.
+    // Addresses and ports are allocated to one Service only, on either replica.
     let services = "/api/v1/namespaces/default/services";
     let creating = (0..40).map(|index| {
         let client = [&first, &second][index % 2].clone();
@@ -315,7 +316,7 @@ async fn writers_on_both_replicas_never_exceed_a_quota() {
             let answer = writer.await.unwrap();
             match answer.code {
                 201 => stored += 1,
-                // Too many at once on one quota: the client may try again.
+                // Too many conflicts on one quota: the client may retry.
                 409 => {}
                 code => assert_eq!(code, 403, "{}", answer.text()),
             }
@@ -331,7 +332,7 @@ async fn writers_on_both_replicas_never_exceed_a_quota() {
         assert!(round < 30, "nothing gets through");
     }
     assert_eq!(race(round).await, 0, "there is no room");
-    // What is given back on one can be used on the other.
+    // Usage released on one replica can be used on the other.
     let list = clients[0].get(CONFIG_MAPS).await.expect(200);
     for name in names(&list).into_iter().take(5) {
         let path = format!("{CONFIG_MAPS}/{name}");
@@ -395,7 +396,7 @@ async fn adopts_what_kube_apiserver_stored() {
         (&stored["kind"], &stored["data"]["k"]),
         (&json!("ConfigMap"), &json!("w"))
     );
-    // What is none of ours is as it was.
+    // Foreign keys are unchanged.
     let page = raw.list(List::all("/ranges/")).await.unwrap();
     assert_eq!(page.entries[0].value, "not an object");
     server.stop().await;
@@ -435,7 +436,7 @@ async fn one_replica_runs_the_controllers_and_all_are_endpoints() {
     let other = replica(&cluster, at(2)).await;
     let second = Client::connect(&other, admin(&one)).await;
 
-    // Identities, as kube-apiserver's.
+    // Identity Leases, as kube-apiserver's.
     let identities =
         format!("{LEASES}?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver");
     within(async { while names(&second.get(&identities).await.expect(200)).len() < 2 {} }).await;
@@ -447,7 +448,7 @@ async fn one_replica_runs_the_controllers_and_all_are_endpoints() {
         assert_eq!(lease["spec"]["leaseDurationSeconds"], 3600);
     }
 
-    // Endpoints of both, once.
+    // The endpoints of both replicas, once each.
     let both = |endpoints: &Value| addresses(endpoints) == ["10.0.0.1", "10.0.0.2"];
     let endpoints = second.wait_until(ENDPOINTS, "kubernetes", both).await;
     assert_eq!(endpoints["subsets"][0]["ports"][0]["name"], "https");
@@ -467,7 +468,7 @@ async fn one_replica_runs_the_controllers_and_all_are_endpoints() {
         "kubernetes"
     );
 
-    // A namespace has its default objects when its creation returns, whoever makes them.
+    // A namespace has its default objects when its creation returns, on the leader and on a follower.
     for (client, name) in [(&first, "led"), (&second, "followed")] {
         client
             .create("/api/v1/namespaces", json!({"metadata": {"name": name}}))
@@ -478,7 +479,7 @@ async fn one_replica_runs_the_controllers_and_all_are_endpoints() {
     let lease = second.get(&format!("{LEASES}/{LEADER}")).await.expect(200);
     assert_eq!(holder(&lease), leader, "the second one waits");
 
-    // One that stops is no endpoint any more, and lets the other run the controllers.
+    // A stopped replica is removed from the endpoints, and the other becomes the leader of the controllers.
     drop(first);
     one.stop().await;
     let endpoints = second
@@ -494,7 +495,7 @@ async fn one_replica_runs_the_controllers_and_all_are_endpoints() {
     other.stop().await;
 }
 
-/// Clients that do what they are told never see a failure: `Connection: close` means to go elsewhere.
+/// Clients that follow HTTP semantics see no failure: `Connection: close` makes them reconnect elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_stops_fails_no_request() {
     let Some(cluster) = EtcdCluster::start(1) else {
@@ -552,7 +553,7 @@ async fn a_replica_that_stops_fails_no_request() {
     let probe = Client::admin(&one).await;
     assert_eq!(probe.get("/readyz").await.code, 200);
     let stopping = tokio::spawn(one.stop());
-    // Whoever asks is told, on connections that are open or new.
+    // New connections are still served, and /readyz reports the shutdown.
     within(async {
         let tls = tls(&other, &credentials, "http/1.1");
         loop {

@@ -1,4 +1,4 @@
-//! Relying parties find the issuer and the keys of service account tokens.
+//! Relying parties discover the issuer and the keys of ServiceAccount tokens.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -39,7 +39,7 @@ async fn a_token_is_verified_by_what_discovery_tells() {
     let server = start().await;
     let admin = Client::admin(&server).await;
     let token = token(&admin).await;
-    // Any service account may look.
+    // Any ServiceAccount may read them.
     let robot = Client::with_token(&server, &token).await;
 
     let found = robot.get(CONFIGURATION).await;
@@ -151,7 +151,7 @@ async fn issuers_that_are_no_https_urls_have_no_discovery() {
         assert_eq!(admin.get(path).await.text(), "404 page not found\n");
         assert!(!root["paths"].as_array().unwrap().contains(&json!(path)));
     }
-    // Its tokens are good all the same.
+    // Its tokens are valid nevertheless.
     let token = token(&admin).await;
     let robot = Client::with_token(&server, &token).await;
     assert_eq!(robot.get("/version").await.code, 200);

@@ -1,5 +1,5 @@
-//! Options, media types and paths that make no sense, or only together: the answers are recorded from
-//! kube-apiserver v1.36.4.
+//! Invalid options, media types and paths, and invalid combinations: the responses are recorded from kube-apiserver
+//! v1.36.4.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -121,14 +121,14 @@ async fn options_of_lists_are_judged_in_order() {
             key("encoded start key empty (version meta.k8s.io/v1)"),
         ),
     ] {
-        // A collection that is deleted is listed first.
+        // deletecollection lists the collection first.
         for method in [Method::GET, Method::DELETE] {
             let path = format!("{CONFIG_MAPS}?dryRun=All&{query}");
             let got = told(&client, method.clone(), &path, "").await;
             assert_eq!(got, (code, message.clone()), "{method} {query}");
         }
     }
-    // A part of a collection is deleted.
+    // deletecollection with a selector.
     client.create(CONFIG_MAPS, config_map("b")).await;
     let path = format!("{CONFIG_MAPS}?limit=1&fieldSelector=metadata.namespace%3Ddefault");
     let gone = client.delete(&path).await.expect(200);
@@ -199,7 +199,7 @@ async fn paths_are_judged_before_media_types() {
         (&format!("{one}/none"), "junk", 404, nothing.to_owned()),
         (reviews, "junk", 405, never.to_owned()),
         ("/api/v1/configmaps/a", "", 404, nothing.to_owned()),
-        // Failures have no other view.
+        // Error responses have no other representation.
         (
             &format!("{CONFIG_MAPS}/none"),
             PARTIAL,
@@ -210,7 +210,7 @@ async fn paths_are_judged_before_media_types() {
         let got = told(&client, Method::GET, path, accept).await;
         assert_eq!(got, (code, message), "{path} {accept}");
     }
-    // There are no tables of some parts.
+    // Some subresources have no tables.
     let parts = "/api/v1/namespaces/default/pods/none";
     for (part, code) in [
         ("status", 404),
@@ -254,7 +254,7 @@ async fn metadata_comes_in_the_version_that_is_asked_for() {
         assert_eq!(answer["kind"], kind, "{path}");
         assert_eq!(answer["metadata"].get("continue"), None, "{path}");
     }
-    // Lists of custom resources say that there is no more, tables of them do not.
+    // Lists of custom resources have an empty continue token, their tables have none.
     let widgets = "/apis/example.com/v1/namespaces/default/widgets";
     let list = client.get(widgets).await.expect(200);
     assert_eq!(list["metadata"]["continue"], "");

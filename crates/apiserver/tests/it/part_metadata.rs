@@ -1,5 +1,4 @@
-//! The metadata of objects that are sent to subresources and not stored, and lists of managed fields that
-//! are emptied.
+//! The metadata of objects that are sent to subresources and not stored, and managed fields reset by an empty list.
 
 use lockgate_testkit::{Answer as Script, WebhookServer};
 use serde_json::{Value, json};
@@ -14,7 +13,7 @@ fn owner(uid: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": uid})
 }
 
-/// The warning of a request whose owner references stand more than once.
+/// The warning for a request with duplicate owner references.
 fn duplicates(when: &str, uids: &str) -> String {
     format!(
         "{AGAIN}{when}; API server dedups owner references in 1.20+, and may reject such requests as \
@@ -25,7 +24,7 @@ fn duplicates(when: &str, uids: &str) -> String {
 const BEFORE: &str = "";
 const AFTER: &str = " after mutating admission happens";
 
-/// A webhook that is asked to mutate these resources.
+/// A mutating webhook for these resources.
 async fn mutating(client: &Client, resources: &[&str]) -> WebhookServer {
     let hooks = WebhookServer::start().await;
     let url = hooks.url("/mutate");
@@ -81,7 +80,7 @@ async fn metadata_of_scales_is_judged_and_not_stored() {
         let put = client.put(&path, &sent).await;
         put.refused(422, "Invalid", &message);
     }
-    // All that is wrong is told, the replicas at last.
+    // All errors are reported, that of the replicas last.
     let both = json!({"metadata": {"generation": -1}, "spec": {"replicas": -1}});
     client.patch(&path, "merge", &both).await.refused(
         422,
@@ -89,7 +88,7 @@ async fn metadata_of_scales_is_judged_and_not_stored() {
         "Scale.autoscaling \"d\" is invalid: [metadata.generation: Invalid value: -1: must be greater \
          than or equal to 0, spec.replicas: Invalid value: -1: must be greater than or equal to 0]",
     );
-    // Versions are compared after that.
+    // Resource versions are compared afterwards.
     for version in ["x", "7"] {
         let both = json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": -1}});
         let answer = client.patch(&path, "merge", &both).await;
@@ -107,7 +106,7 @@ async fn metadata_of_scales_is_judged_and_not_stored() {
     let dry = format!("{path}?dryRun=All");
     client.patch(&dry, "merge", &any).await.expect(200);
 
-    // What is valid is accepted, and nothing becomes of it.
+    // Valid metadata is accepted, and ignored.
     scale["metadata"]["labels"] = json!({"a": "b"});
     scale["metadata"]["ownerReferences"] = json!([owner("1"), owner("1"), owner("1")]);
     scale["spec"]["replicas"] = json!(2);
@@ -152,7 +151,7 @@ async fn scales_of_custom_resources_are_judged_by_the_object() {
          non-negative integer",
     );
 
-    // Replicas that are missing are not none.
+    // Absent replicas are not zero.
     let path = format!("{WIDGETS}/empty/scale");
     client.get(&path).await.refused(
         500,
@@ -202,7 +201,7 @@ async fn owners_that_stand_twice_are_told() {
     let owners = &made.json()["metadata"]["ownerReferences"];
     assert_eq!(*owners, json!([owner("7"), owner("8")]));
 
-    // Those that a webhook adds are told as such.
+    // Duplicates added by a webhook are reported as such.
     client.create(PODS, pod("r")).await;
     let hooks = mutating(&client, &["pods/binding"]).await;
     let patch = json!([{"op": "add", "path": "/metadata/ownerReferences", "value": [owner("9"), owner("9")]}]);
@@ -240,7 +239,7 @@ async fn token_requests_and_bindings_have_managed_fields() {
             "fieldsV1": {"f:spec": {"f:audiences": {}, "f:expirationSeconds": {}}},
         }])
     );
-    // A subresource has none of its own to begin with, whatever its clients say.
+    // A subresource has no managed fields of its own, whatever clients send.
     let forged = json!([{
         "manager": "eve", "operation": "Update", "apiVersion": "authentication.k8s.io/v1",
         "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}},
@@ -264,7 +263,7 @@ async fn token_requests_and_bindings_have_managed_fields() {
             &json!({"f:target": {}})
         )
     );
-    // They are not those of the pod.
+    // They are not those of the Pod.
     let bound = client.get(&format!("{PODS}/p")).await.expect(200);
     let managers = bound["metadata"]["managedFields"].to_string();
     assert!(!managers.contains("binder"), "{managers}");
@@ -288,7 +287,7 @@ async fn an_empty_list_of_managed_fields_resets_them() {
     for (collection, object, resets) in [
         (CONFIG_MAPS, config_map("c"), true),
         (VALIDATING, registration, true),
-        // Their metadata is written anew when it is read, without empty lists.
+        // Their metadata is reencoded on read, without empty lists.
         (WIDGETS, widget, false),
     ] {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -324,7 +323,7 @@ async fn an_empty_list_of_managed_fields_resets_them() {
             client.delete(&path).await.expect(200);
         }
     }
-    // Who sends none at all leaves them as they are.
+    // Without managed fields in the request they are kept.
     let mut made = client.create(CONFIG_MAPS, config_map("d")).await;
     let before = made["metadata"]["managedFields"].take();
     let changed = client.put(&format!("{CONFIG_MAPS}/d"), &made).await;

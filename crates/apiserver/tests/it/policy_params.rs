@@ -1,4 +1,4 @@
-//! Parameters of policies that are custom resources: they are kept parsed, and never stale.
+//! Policy parameters that are custom resources: cached in parsed form, and never stale.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn definition(default: &str) -> Value {
     })
 }
 
-/// The refusal of a config map with so many entries.
+/// The rejection of a ConfigMap with this many entries.
 async fn refused(client: &Client, entries: usize) -> Option<String> {
     let data = (0..entries).map(|n| (n.to_string(), Value::from("x")));
     let mut object = config_map("c");
@@ -97,7 +97,7 @@ async fn a_policy_sees_every_change_of_its_parameters() {
         .expect(200);
     assert_eq!(refused(&client, 2).await, None);
     assert_eq!(refused(&client, 3).await.as_deref(), Some("too many"));
-    // The object is the same, what its definition makes of it is not; the message was stored by then.
+    // The object is unchanged, but its converted form is not; the message was cached before.
     let fresh = json!({
         "apiVersion": "example.com/v1", "kind": "Limit", "metadata": {"name": "l"}, "max": 1,
     });
@@ -116,7 +116,7 @@ async fn a_policy_sees_every_change_of_its_parameters() {
         )
         .await
         .expect(200);
-    // What the definition does not know any more is not there.
+    // A field that the CustomResourceDefinition no longer has is absent.
     assert_eq!(
         refused(&client, 2).await.as_deref(),
         Some("failed expression: object.data.size() <= params.max")

@@ -1,5 +1,5 @@
-//! The status of ValidatingAdmissionPolicies: type checking by the schemas of what they match, and the
-//! validation of what others write there.
+//! The status of ValidatingAdmissionPolicies: type checking with the schemas of the matched resources, and the
+//! validation of status updates.
 
 use lockgate_apiserver::{Controllers, Settings};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn policy(name: &str, rules: Value, validations: Value) -> Value {
     })
 }
 
-/// The warnings of a policy, each as its field and its text, when it was checked.
+/// The type checking warnings of a policy, as field and message.
 async fn warnings(client: &Client, name: &str) -> Vec<(String, String)> {
     let is_checked =
         |policy: &Value| policy["status"]["observedGeneration"] == policy["metadata"]["generation"];
@@ -86,7 +86,7 @@ async fn warns_of_expressions_that_confuse_types_of_built_in_kinds() {
             ),
         ]
     );
-    // A change is checked again.
+    // An update is type-checked again.
     let mended = json!({"spec": {"validations": [{"expression": "object.spec.replicas > 2"}]}});
     client
         .patch(&format!("{POLICIES}/confused"), "merge", &mended)
@@ -109,7 +109,7 @@ async fn checks_each_kind_with_variables_and_params() {
         json!([
             {"expression": "variables.name.size() > 1 && object.spec.nope == 1"},
             {"expression": "has(params.data.x) && params.data.x > 1"},
-            // These have no type or any.
+            // These have no type, or any type.
             {"expression": "object.spec.containers.all(c, c.ports.all(p, p.containerPort > 1))"},
         ]),
     );

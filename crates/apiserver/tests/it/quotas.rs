@@ -1,4 +1,4 @@
-//! Quotas hold whoever writes, and are right after whatever happened; and what plugins refuse is refused.
+//! Quotas hold under concurrent writers and are recalculated after failures; plugin rejections are enforced.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ async fn used(client: &Client, name: &str, resource: &str, want: &str) {
     within(client.wait_until(QUOTAS, name, is_used)).await;
 }
 
-/// Creates a config map by each of so many writers at once; how many were let through.
+/// Creates a ConfigMap from each of this many concurrent writers; returns the number of successes.
 async fn race(client: &Client, prefix: &str, writers: usize) -> usize {
     let racing: Vec<_> = (0..writers)
         .map(|n| {
@@ -72,7 +72,7 @@ async fn a_hundred_writers_never_exceed_a_quota() {
     let list = client.get(CONFIG_MAPS).await.expect(200);
     assert_eq!(names(&list).len(), 37);
     used(&client, "q", name, "37").await;
-    // What is given back can be used again, and no more than that.
+    // Released usage can be used again, but not more.
     for name in names(&list).into_iter().take(10) {
         client
             .delete(&format!("{CONFIG_MAPS}/{name}"))
@@ -82,11 +82,11 @@ async fn a_hundred_writers_never_exceed_a_quota() {
     used(&client, "q", name, "27").await;
     assert_eq!(race(&client, "b", 100).await, 10);
     used(&client, "q", name, "37").await;
-    // A dry run is charged nothing, and refused all the same.
+    // A dry run is not charged, but rejected by the quota nevertheless.
     let dry = format!("{CONFIG_MAPS}?dryRun=All");
     let refused = client.post(&dry, &config_map("dry")).await;
     assert_eq!(refused.code, 403);
-    // More room is there at once.
+    // A raised limit is in effect immediately.
     let patch = json!({"spec": {"hard": {name: "38"}}});
     client
         .patch(&format!("{QUOTAS}/q"), "merge", &patch)
@@ -112,7 +112,7 @@ async fn usage_is_right_after_a_restart() {
     used(&client, "q", name, "0").await;
     client.create(CONFIG_MAPS, config_map("a")).await;
     used(&client, "q", name, "1").await;
-    // As if the process had died between the charge and the write.
+    // As if the process had crashed between the charge and the write.
     let mut leaked = client.get(&format!("{QUOTAS}/q")).await.expect(200);
     leaked["status"]["used"][name] = json!("4");
     client
@@ -132,7 +132,7 @@ async fn usage_is_right_after_a_restart() {
     store.close().await;
 }
 
-/// The plugins' defaults, without any flag.
+/// The default plugins, without any flag.
 #[tokio::test]
 async fn what_is_accepted_is_enforced() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());

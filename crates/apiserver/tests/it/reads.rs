@@ -1,4 +1,4 @@
-//! Reading: lists, watches, discovery and the paths around them.
+//! Reads: lists, watches, discovery and related paths.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-/// A server that remembers few changes, so that history is soon gone.
+/// A server with a small watch cache, so that history is compacted early.
 async fn forgetful() -> Running {
     let store = MemoryStore::with_options(MemoryOptions {
         max_events: 10,
@@ -52,7 +52,7 @@ async fn lists_page_by_page_in_one_state() {
     );
     let token = first["metadata"]["continue"].as_str().unwrap();
 
-    // What happens between the pages is not seen.
+    // Changes between pages are not visible.
     client.delete(&format!("{CONFIG_MAPS}/d")).await.expect(200);
     fill(&client, &["bb"]).await;
     let second = client
@@ -163,7 +163,7 @@ async fn reads_the_version_that_is_asked_for() {
         let found = list(query.clone()).await.expect(200);
         assert_eq!(names(&found), ["a", "b", "c"], "{query}");
     }
-    // An exact list goes on page by page in the same state.
+    // An exact list continues page by page at the same revision.
     let page = list(format!(
         "resourceVersion={old}&resourceVersionMatch=Exact&limit=1"
     ))
@@ -204,7 +204,7 @@ async fn forgets_old_versions() {
             "Expired",
             "The resourceVersion for the provided list is too old.",
         );
-    // At least as new is always possible.
+    // NotOlderThan is always possible.
     client
         .get(&format!("{CONFIG_MAPS}?resourceVersion={old}"))
         .await
@@ -238,7 +238,7 @@ async fn waits_a_moment_for_a_version_of_the_future() {
     let made = fill(&client, &["a"]).await;
     let next = version_of(&made[0]) + 1;
 
-    // One that comes is waited for.
+    // A future revision is waited for.
     let waiting = {
         let client = client.clone();
         tokio::spawn(async move {
@@ -251,7 +251,7 @@ async fn waits_a_moment_for_a_version_of_the_future() {
     let list = waiting.await.unwrap().expect(200);
     assert_eq!(names(&list), ["a", "b"]);
 
-    // One that does not come is refused, for every way to ask.
+    // A revision that does not arrive is rejected, for every kind of read.
     let far = next + 1_000_000;
     let paths = [
         format!("{CONFIG_MAPS}?resourceVersion={far}"),
@@ -481,7 +481,7 @@ async fn tells_changes_from_where_it_is_told_to_start() {
         assert_eq!(object["metadata"]["uid"], made[1]["metadata"]["uid"]);
         assert_eq!(version_of(&object), version_of(&changed) + 1);
     }
-    // The revision of the deletion is one to go on from.
+    // A watch can resume from the revision of the deletion.
     let last = version_of(&changed) + 1;
     let mut on = client
         .watch(&format!("{CONFIG_MAPS}?resourceVersion={last}"))
@@ -516,7 +516,7 @@ async fn tells_what_comes_into_view_and_what_leaves_it() {
         "the state that was last in view"
     );
     assert_eq!(version_of(&object), version_of(&left));
-    // Out of view nothing is told.
+    // No events for objects that do not match the selector.
     label("a", "z").await;
     client.delete(&format!("{CONFIG_MAPS}/a")).await.expect(200);
     label("b", "w").await;
@@ -556,7 +556,7 @@ async fn marks_the_end_of_initial_events() {
         client.delete(&path).await.expect(200);
         assert_eq!(watch.line().await, format!("DELETED {name}"));
     }
-    // Without initial events there are none.
+    // Without sendInitialEvents there are none.
     let mut watch = client
         .watch(&format!(
             "{CONFIG_MAPS}?sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion={version}"
@@ -589,7 +589,7 @@ async fn ends_a_watch_in_time_and_in_order() {
             "{CONFIG_MAPS}?timeoutSeconds=1&resourceVersion={version}&allowWatchBookmarks=true"
         ))
         .await;
-    // A change of something else lets the bookmark move on.
+    // A write to another resource advances the bookmark.
     client
         .create("/api/v1/namespaces/kube-system/configmaps", config_map("b"))
         .await;
@@ -601,7 +601,7 @@ async fn ends_a_watch_in_time_and_in_order() {
     assert_eq!(kind, "BOOKMARK");
     assert!(version_of(bookmark) >= version);
 
-    // HTTP/1.1 sends events in chunks and ends with the last one.
+    // HTTP/1.1 sends events as chunks and ends with the last chunk.
     let request = Request::get(format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1"))
         .header("host", "server")
         .body(body(""))
@@ -632,7 +632,7 @@ async fn watches_one_kind_in_one_namespace_only() {
         .await;
     client.create(CONFIG_MAPS, config_map("y")).await;
     assert_eq!(here.line().await, "ADDED y");
-    // The one that is there from the start.
+    // The one that is created at startup.
     assert_eq!(
         everywhere.line().await,
         "ADDED extension-apiserver-authentication"
@@ -650,7 +650,7 @@ async fn cuts_off_a_watcher_that_does_not_read() {
     big["data"]["a"] = "x".repeat(10_000).into();
     client.create(CONFIG_MAPS, big).await;
     let slow = client.watch(CONFIG_MAPS).await;
-    // More than fits on the way: writers must not wait for it.
+    // More than the buffers hold: writers must not wait for the watch.
     for index in 0..300 {
         let patch = json!({"data": {"n": index.to_string()}});
         client
@@ -698,7 +698,7 @@ async fn tells_what_it_serves_in_one_document() {
         let other = discover(&client, path, &accept, "\"other\"").await;
         assert_eq!(other.code, 200);
     }
-    // Who knows only what is gone gets the form before it.
+    // A client that accepts only the removed version gets unaggregated discovery.
     let accept = format!("{AGGREGATED_BETA},application/json");
     let legacy = discover(&client, "/api", &accept, "").await.expect(200);
     assert_eq!(
@@ -853,7 +853,7 @@ async fn tells_its_version_and_health_to_everybody() {
     }
     let verbose = nobody.get("/readyz?verbose").await;
     assert!(verbose.text().ends_with("readyz check passed\n"));
-    // The rest is for those who may.
+    // Other paths require permission.
     nobody.get("/metrics").await.refused(
         403,
         "Forbidden",
@@ -953,7 +953,7 @@ async fn answers_in_the_form_that_is_asked_for() {
     server.stop().await;
 }
 
-/// Lists are written from stored bytes, single objects from trees: both say the same.
+/// Lists are encoded from stored bytes, single objects from trees: both must be equal.
 #[tokio::test]
 async fn shows_an_object_alike_alone_and_in_a_list() {
     let server = start().await;
@@ -996,7 +996,7 @@ async fn shows_an_object_alike_alone_and_in_a_list() {
                 let mut alone = get(&format!("{collection}/{name}")).await;
                 assert_eq!(list["columnDefinitions"], alone["columnDefinitions"]);
                 let mut row = row.clone();
-                // Ages move on between the two requests.
+                // Ages may change between the two requests.
                 for row in [&mut row, &mut alone["rows"][0]] {
                     for cell in row["cells"].as_array_mut().unwrap() {
                         if cell.as_str().is_some_and(|text| text.ends_with('s')) {

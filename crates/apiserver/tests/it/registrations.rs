@@ -1,4 +1,4 @@
-//! Registrations in both versions over HTTP, and the gate of match conditions in every state.
+//! Webhook configurations in both versions over HTTP, and the matchConditions gate in every state.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::support::*;
 const GROUP: &str = "/apis/admissionregistration.k8s.io";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-/// A webhook that says no more than it must in v1beta1.
+/// A webhook with only the required fields of v1beta1.
 fn bare() -> Value {
     json!({
         "name": "hook.lockgate.test",
@@ -20,7 +20,7 @@ fn bare() -> Value {
     })
 }
 
-/// The members that only defaults set.
+/// The fields that only defaulting sets.
 fn defaults(webhook: &Value) -> Value {
     let mut shown = json!({});
     for member in [
@@ -76,7 +76,7 @@ async fn both_versions_are_one_object_to_every_verb() {
         });
         assert_eq!(defaults(&made["webhooks"][0]), own);
 
-        // get and list: the same object, in the version that is asked for.
+        // get and list: the same object, in the requested version.
         for (path, version) in [(&v1, "v1"), (&beta, "v1beta1")] {
             let api_version = format!("admissionregistration.k8s.io/{version}");
             let mut got = client.get(&format!("{path}/a")).await.expect(200);
@@ -89,7 +89,7 @@ async fn both_versions_are_one_object_to_every_verb() {
             assert_eq!(got, made, "{path}");
         }
 
-        // update in v1beta1 of what v1 could not create, patches in both.
+        // update in v1beta1 of an object that v1 would reject, patches in both.
         let mut changed = client.get(&format!("{beta}/a")).await.expect(200);
         changed["webhooks"][0]["timeoutSeconds"] = 7.into();
         let put = client.put(&format!("{beta}/a"), &changed).await.expect(200);
@@ -136,7 +136,7 @@ async fn both_versions_are_one_object_to_every_verb() {
                 "timeoutSeconds": 8, "admissionReviewVersions": ["v1", "v1beta1"],
             })
         );
-        // Now it is what v1 would take, too.
+        // Now it is valid in v1, too.
         let whole = client.get(&format!("{v1}/a")).await.expect(200);
         client.put(&format!("{v1}/a"), &whole).await.expect(200);
 
@@ -145,7 +145,7 @@ async fn both_versions_are_one_object_to_every_verb() {
         client.delete(&beta).await.expect(200);
         assert_eq!(client.get(&v1).await.expect(200)["items"], json!([]));
 
-        // Both watches saw all of it, each in its version.
+        // Both watches received all events, each in its version.
         let events = [
             "ADDED", "MODIFIED", "MODIFIED", "MODIFIED", "MODIFIED", "MODIFIED", "MODIFIED",
             "DELETED", "ADDED", "DELETED",
@@ -164,7 +164,7 @@ async fn both_versions_are_one_object_to_every_verb() {
     server.stop().await;
 }
 
-/// A server on a store that outlives it.
+/// A server on a store that survives it.
 async fn with_gate(store: &Arc<MemoryStore>, match_conditions: bool) -> Running {
     let settings = Settings {
         secure_port: 0,
@@ -195,7 +195,7 @@ fn guard(name: &str, conditions: Option<Value>) -> Value {
     })
 }
 
-/// 201 if no webhook is called, 500 if one is, in vain.
+/// 201 if no webhook is called, 500 if one is called, as it is unreachable.
 async fn outcome(client: &Client) -> u16 {
     let secret = json!({"metadata": {"generateName": "s-"}});
     client.post(SECRETS, &secret).await.code
@@ -208,7 +208,7 @@ async fn stored_conditions_outlive_a_gate_that_is_off() {
     let object = format!("{path}/guard");
     let conditions = json!([{"name": "no", "expression": "false"}]);
 
-    // On: the condition spares the secret.
+    // On: the condition excludes the Secret.
     let server = with_gate(&store, true).await;
     let client = Client::admin(&server).await;
     client
@@ -217,7 +217,7 @@ async fn stored_conditions_outlive_a_gate_that_is_off() {
     assert_eq!(outcome(&client).await, 201);
     server.stop().await;
 
-    // Off: it is ignored and stays, also over an update; what had none gets none.
+    // Off: it is ignored but kept, also on update; new ones are dropped.
     let server = with_gate(&store, false).await;
     let client = Client::admin(&server).await;
     assert_eq!(outcome(&client).await, 500);
@@ -240,7 +240,7 @@ async fn stored_conditions_outlive_a_gate_that_is_off() {
     client.delete(&format!("{path}/bare")).await.expect(200);
     server.stop().await;
 
-    // On again: it counts again.
+    // On again: it is evaluated again.
     let server = with_gate(&store, true).await;
     let client = Client::admin(&server).await;
     assert_eq!(outcome(&client).await, 201);
@@ -278,8 +278,8 @@ async fn the_gate_changes_nothing_without_conditions() {
     }
 }
 
-/// Fields of designs that were never shipped: an authority by reference, credentials of API servers, and exclusions
-/// instead of match conditions.
+/// Fields of unreleased designs: a CA by reference, credentials of API servers, and exclusion rules instead of match
+/// conditions.
 #[tokio::test]
 async fn fields_that_were_never_shipped_are_unknown() {
     let server = start().await;
@@ -315,7 +315,7 @@ async fn fields_that_were_never_shipped_are_unknown() {
         let unknown = format!("unknown field \"webhooks[0].{field}\"");
         let message = refused["message"].as_str().unwrap();
         assert!(message.contains(&unknown), "{message}");
-        // Otherwise it is told and dropped, as kube-apiserver does.
+        // Otherwise it is dropped with a warning, as in kube-apiserver.
         let made = client.post(&path, &object).await;
         assert_eq!(made.warnings(), [unknown]);
         let stored = made.expect(201);
@@ -329,7 +329,7 @@ async fn fields_that_were_never_shipped_are_unknown() {
     server.stop().await;
 }
 
-/// Certificates of Services are the business of a controller, not of admission.
+/// Certificates of Services are issued by a controller, not by admission.
 #[tokio::test]
 async fn admission_gives_services_no_certificates() {
     let server = start().await;
@@ -348,7 +348,8 @@ async fn admission_gives_services_no_certificates() {
     server.stop().await;
 }
 
-/// Recorded from kube-apiserver v1.36.4: registrations are patched, applied and compared as all built-in kinds are.
+/// Recorded from kube-apiserver v1.36.4: webhook configurations are patched, applied and compared as all built-in kinds
+/// are.
 #[tokio::test]
 async fn registrations_are_converted_as_other_kinds_are() {
     let server = start().await;
@@ -398,7 +399,7 @@ async fn registrations_are_converted_as_other_kinds_are() {
         "{}",
         answer.text()
     );
-    // An empty list is another one than none, and is not stored.
+    // An empty list differs from an absent one, and is not stored.
     let empty = json!({"namespaceSelector": {"matchExpressions": []}});
     for kind in ["merge", "strategic"] {
         let dry = format!("{path}?dryRun=All");

@@ -1,4 +1,4 @@
-//! The roles everybody relies on, roles made from others, and who may do what.
+//! The default roles, aggregated roles, and their permissions.
 
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ async fn bind(client: &Client, user: &str, role: &str, namespace: &str) {
     client.create(&path, binding).await;
 }
 
-/// Recorded from kube-apiserver v1.36.4: whoever may not bind is told of the role as storage tells of it, which
-/// names the resource of the request.
+/// Recorded from kube-apiserver v1.36.4: a rejected bind reports the role with storage's error, which names the
+/// resource of the request.
 #[tokio::test]
 async fn roles_that_cannot_be_bound_are_named_as_upstream_does() {
     let server = start_with(Settings::default()).await;
@@ -144,7 +144,7 @@ async fn are_there_from_the_start() {
         json!({AUTO_UPDATE: "true"})
     );
 
-    // They grant what people expect of them.
+    // They grant the expected permissions.
     for (user, role) in [("ann", "admin"), ("eve", "edit"), ("vic", "view")] {
         bind(&client, user, role, "default").await;
     }
@@ -188,7 +188,7 @@ async fn are_made_from_others() {
     let edit = client
         .wait_until(CLUSTER_ROLES, "edit", |role| has_rule(role, &rule))
         .await;
-    // What edit may admin may too; view may not.
+    // Every permission of edit is in admin; view has fewer.
     client
         .wait_until(CLUSTER_ROLES, "admin", |role| has_rule(role, &rule))
         .await;
@@ -212,7 +212,7 @@ async fn are_made_from_others() {
         })
         .await;
 
-    // A role of one's own.
+    // A custom role.
     let mine = json!({
         "metadata": {"name": "mine"},
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "mine"}}]},
@@ -231,7 +231,7 @@ async fn are_made_from_others() {
 async fn roles_in_a_circle_come_to_rest() {
     let server = start_with(Settings::default()).await;
     let client = Client::admin(&server).await;
-    // Each is made from the next, and so their rules go round.
+    // Each aggregates the next, so the rules form a cycle.
     for (name, next) in [("a", "b"), ("b", "c"), ("c", "a")] {
         let role = json!({
             "metadata": {"name": name, "labels": {"is": name}},
@@ -240,7 +240,7 @@ async fn roles_in_a_circle_come_to_rest() {
         });
         client.create(CLUSTER_ROLES, role).await;
     }
-    // The server does not wear itself out: everything else goes on.
+    // The controller does not loop: other changes are still processed.
     let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
     let label = "rbac.authorization.k8s.io/aggregate-to-view";
     client

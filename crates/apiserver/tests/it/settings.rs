@@ -43,7 +43,7 @@ async fn without_the_gate_new_conditions_are_dropped() {
         .await
         .expect(201);
     assert_eq!(made["webhooks"][0].get("matchConditions"), None);
-    // The condition would have spared the secret; without it the webhook is called, in vain.
+    // The condition would have excluded the Secret; without it the unreachable webhook is called.
     let secret = json!({"metadata": {"name": "s"}});
     let answer = client
         .post("/api/v1/namespaces/default/secrets", &secret)
@@ -102,7 +102,7 @@ data: {l: w}
     server.stop().await;
 }
 
-/// A configuration of admission whose validating webhooks are in files.
+/// An AdmissionConfiguration whose validating webhooks are in manifest files.
 fn with_manifests(folder: &std::path::Path) -> std::path::PathBuf {
     let manifests = folder.join("manifests");
     std::fs::create_dir_all(&manifests).unwrap();
@@ -167,7 +167,7 @@ async fn webhooks_from_files_need_their_gate() {
             .contains("connection refused"),
         "{answer}"
     );
-    // Their names are not for the API.
+    // Their names are reserved for manifests.
     let answer = client
         .post(CONFIGURATIONS, &configuration("guard.static.k8s.io"))
         .await
@@ -243,7 +243,7 @@ async fn webhooks_on_loopback_may_be_plain_http_when_it_is_allowed() {
             .post(DEFINITIONS, &definition("http://127.0.0.1:8080/convert"))
             .await;
         if allowed {
-            // It is stored as it was written.
+            // It is stored unchanged.
             let stored = local.expect(201);
             let url = &stored["webhooks"][0]["clientConfig"]["url"];
             assert_eq!(url, "http://localhost:8080/x");

@@ -1,5 +1,5 @@
-//! Controllers hear of changes late, in any order and while others write. Whatever the interleaving, they
-//! arrive at the same end.
+//! Controllers receive events late, in any order and during other writes. Every interleaving converges to the same
+//! state.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,14 +20,14 @@ const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 /// The prefixes that controllers watch.
 const CONTROLLERS: [&str; 2] = ["/", "/apiextensions.k8s.io/customresourcedefinitions/"];
 
-/// A store that takes its time, and tells controllers of changes in another order.
+/// A store with delays, which delivers events to controllers in another order.
 struct Shuffling {
     inner: MemoryStore,
     dice: Arc<Dice>,
 }
 
-/// Changes of different resources come in any order, those of one resource in theirs: as watches of
-/// their own would tell them, none of which knows how far the others are.
+/// Events of different resources arrive in any order, those of one resource in order: as from separate watches, which
+/// are not synchronised with each other.
 struct Shuffled {
     inner: Box<dyn StoreWatch>,
     held: Mutex<Vec<Event>>,
@@ -165,7 +165,7 @@ fn owned_by(name: &str, owner: &Value) -> Value {
     object
 }
 
-/// An owner with two dependents, deleted in one way, in a namespace of its own.
+/// Deletes an owner with two dependents by one propagation policy, in a separate namespace.
 async fn family(client: Client, namespace: String, policy: &'static str) {
     client
         .create(NAMESPACES, json!({"metadata": {"name": namespace}}))
@@ -200,7 +200,7 @@ async fn family(client: Client, namespace: String, policy: &'static str) {
     }
 }
 
-/// A namespace with something in it of everything, deleted.
+/// Deletes a namespace with an object of each kind.
 async fn ending(client: Client, namespace: &'static str) {
     client
         .create(NAMESPACES, json!({"metadata": {"name": namespace}}))
@@ -222,7 +222,7 @@ async fn ending(client: Client, namespace: &'static str) {
     assert_eq!(names(&left.expect(200)), Vec::<&str>::new());
 }
 
-/// Usage of a quota, which ends as what there is.
+/// Checks that the usage of a quota converges to the number of objects.
 async fn counted(client: Client) {
     let namespace = "counted";
     client
@@ -244,7 +244,7 @@ async fn counted(client: Client) {
         .await;
 }
 
-/// A role that is made of another one that comes later and changes.
+/// A role that aggregates another one, which is created later and updated.
 async fn aggregated(client: Client) {
     let whole = json!({
         "metadata": {"name": "whole"},
@@ -269,7 +269,7 @@ async fn aggregated(client: Client) {
         .await;
 }
 
-/// A definition that is made, used and deleted twice.
+/// A CustomResourceDefinition that is created, used and deleted twice.
 async fn defined(client: Client) {
     let widgets = "/apis/example.com/v1/namespaces/default/widgets";
     for _ in 0..2 {
@@ -298,7 +298,7 @@ async fn defined(client: Client) {
     }
 }
 
-/// A claim that is deleted before the pod that uses it.
+/// A PersistentVolumeClaim that is deleted before the Pod that uses it.
 async fn protected(client: Client) {
     let claims = in_namespace("default", "persistentvolumeclaims");
     let claim = json!({

@@ -1,7 +1,7 @@
-//! Many clients that create and delete namespaces, definitions with changing storage versions and conversion,
-//! owners and dependents, with watches; and at the end a checker of what must hold, before and after a restart.
+//! Concurrent clients that create and delete namespaces, CustomResourceDefinitions with changing storage versions and
+//! conversion, owners and dependents, with watches; and a final check of the invariants, before and after a restart.
 //!
-//! A few seconds in the tests. `LOCKGATE_SOAK_SECONDS=600` for longer, `LOCKGATE_SOAK_SEED=7` for other steps.
+//! A few seconds by default. `LOCKGATE_SOAK_SECONDS=600` runs longer, `LOCKGATE_SOAK_SEED=7` with another random seed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +18,11 @@ use crate::versions::{converted_by, strict, webhook};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const CLIENTS: u64 = 20;
-/// Clients that change definitions; the others have namespaces.
+/// Clients that work with CustomResourceDefinitions; the others work with namespaces.
 const DEFINERS: u64 = 6;
-/// Namespaces or definitions that a client leaves alone before it deletes the oldest.
+/// The number of namespaces or CustomResourceDefinitions that a client keeps before it deletes the oldest.
 const KEPT: usize = 3;
-/// Everything of these is watched from the beginning to the end.
+/// Watched from start to end.
 const WATCHED: [&str; 5] = [
     NAMESPACES,
     "/api/v1/configmaps",
@@ -36,7 +36,7 @@ fn setting(name: &str, otherwise: u64) -> u64 {
     told.map_or(otherwise, |text| text.parse().expect(name))
 }
 
-/// One of the clients: its steps, and what must be there after them.
+/// A client: its steps, and the objects that must exist afterwards.
 struct Soaker {
     client: Client,
     dice: Dice,
@@ -79,7 +79,7 @@ impl Soaker {
         self.client.create(here, owned(name, owners)).await
     }
 
-    /// An owner and its dependents, and the end of the owner.
+    /// Creates an owner and its dependents, and deletes the owner.
     async fn owners(&mut self, here: &str, id: u64) {
         let policy = ["Background", "Foreground", "Orphan"][self.dice.below(3) as usize];
         let top = self.map(here, &format!("owner-{id}"), &[]).await;
@@ -96,7 +96,7 @@ impl Soaker {
         self.delete(&format!("{here}/owner-{id}"), policy).await;
     }
 
-    /// Two that own each other.
+    /// Two objects that own each other.
     async fn circle(&mut self, here: &str, id: u64) {
         let one = self.map(here, &format!("one-{id}"), &[]).await;
         let other = self
@@ -109,7 +109,7 @@ impl Soaker {
         self.delete(&path, policy).await;
     }
 
-    /// A dependent that loses one of its two owners keeps the other.
+    /// A dependent with two owners, one of which is deleted, keeps the other reference.
     async fn two_owners(&mut self, here: &str, id: u64) {
         let goes = self.map(here, &format!("goes-{id}"), &[]).await;
         let stays = self.map(here, &format!("stays-{id}"), &[]).await;
@@ -121,7 +121,7 @@ impl Soaker {
         self.delete(&format!("{here}/goes-{id}"), policy).await;
     }
 
-    /// Deleted, and gone when its finalizer is taken away.
+    /// An object with a finalizer is deleted, and removed when the finalizer is.
     async fn finalizer(&mut self, here: &str, id: u64) {
         let path = format!("{here}/held-{id}");
         let mut object = config_map(&format!("held-{id}"));
@@ -142,7 +142,7 @@ impl Soaker {
         self.client.delete(&path).await.expect(200);
     }
 
-    /// Writes of one object, by update, patch and apply.
+    /// Writes to one object, by update, patch and apply.
     async fn writes(&mut self, here: &str, id: u64) {
         let path = format!("{here}/written-{id}");
         let applied = format!("{path}?fieldManager=soak&force=true");
@@ -176,7 +176,7 @@ impl Soaker {
         }
     }
 
-    /// Deletes a namespace while something in it is held, and something is still written into it.
+    /// Deletes a namespace while an object in it has a finalizer, and other objects are still being created in it.
     async fn end_namespace(&mut self, name: &str) {
         let path = format!("{NAMESPACES}/{name}");
         let here = format!("{path}/configmaps");
@@ -195,7 +195,7 @@ impl Soaker {
         self.made.retain(|path| !path.starts_with(&inside));
     }
 
-    /// Namespaces, one after the other.
+    /// Creates and deletes namespaces in sequence.
     async fn live(mut self) -> Self {
         let mut kept = VecDeque::new();
         for round in 0.. {
@@ -227,8 +227,8 @@ impl Soaker {
         self
     }
 
-    /// Definitions of its own whose storage version changes while objects are written in both versions. Returns
-    /// the objects that must be there, with their numbers, by resource.
+    /// Creates CustomResourceDefinitions whose storage version changes while objects are written in both versions.
+    /// Returns the objects that must exist, with their numbers, by resource.
     async fn define(
         mut self,
         hooks: Arc<WebhookServer>,
@@ -320,7 +320,7 @@ impl Soaker {
     }
 }
 
-/// A definition with two versions, which a webhook converts into each other or which are alike.
+/// A CustomResourceDefinition with two versions, converted by a webhook or with strategy `None`.
 struct Definition {
     plural: String,
     kind: String,
@@ -377,7 +377,7 @@ fn key_of(object: &Value) -> String {
     format!("{}/{}", text("namespace"), text("name"))
 }
 
-/// A watch of everything of a resource, and what is there by what it told.
+/// A watch of all objects of a resource, and the state according to its events.
 struct Follower {
     path: String,
     seen: Arc<Mutex<BTreeMap<String, Value>>>,
@@ -394,7 +394,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the watch has told what the list has.
+    /// Waits until the state of the watch equals the list.
     async fn arrive(self, client: &Client) {
         let list = listed(&client.get(&self.path).await.expect(200));
         let is_there = || *self.seen.lock().unwrap() == list;
@@ -421,7 +421,7 @@ async fn follow(client: Client, path: String, seen: Arc<Mutex<BTreeMap<String, V
             version => format!("{path}?resourceVersion={version}"),
         };
         let mut watch = client.watch(&from).await;
-        // Watches of custom resources end when their definition changes, and go on from there.
+        // Watches of custom resources end when their CustomResourceDefinition changes, and are resumed.
         while let Some((kind, object)) = watch.whenever().await {
             let key = key_of(&object);
             let version = object["metadata"]["resourceVersion"].as_str().unwrap();
@@ -437,7 +437,7 @@ async fn follow(client: Client, path: String, seen: Arc<Mutex<BTreeMap<String, V
     }
 }
 
-/// The items of a list, as a watch tells them.
+/// The items of a list, in the form of watch events.
 fn listed(list: &Value) -> BTreeMap<String, Value> {
     let kind = list["kind"].as_str().unwrap();
     let items = list["items"].as_array().unwrap().iter();
@@ -451,7 +451,7 @@ fn listed(list: &Value) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// Everything of these resources, by path of the list.
+/// Lists all objects of these resources, by path.
 async fn lists(client: &Client) -> BTreeMap<&'static str, BTreeMap<String, Value>> {
     let mut lists = BTreeMap::new();
     for path in WATCHED {
@@ -460,7 +460,7 @@ async fn lists(client: &Client) -> BTreeMap<&'static str, BTreeMap<String, Value
     lists
 }
 
-/// The first thing that does not hold, if there is one.
+/// The first violated invariant, if any.
 fn fault(
     lists: &BTreeMap<&'static str, BTreeMap<String, Value>>,
     made: &BTreeSet<String>,
@@ -519,7 +519,7 @@ fn fault(
     (defined != *definitions).then(|| format!("{defined:?} are defined"))
 }
 
-/// Objects of definitions that stay are all there in both versions, with what was written last.
+/// Checks that all objects of kept CustomResourceDefinitions are present in both versions, as last written.
 async fn check_custom(client: &Client, kept: &BTreeMap<String, BTreeMap<String, u64>>) {
     for (plural, objects) in kept {
         for version in ["v1", "v2"] {
@@ -583,7 +583,7 @@ async fn everything_holds_after_many_clients() {
         .map(|plural| format!("{plural}.example.com"))
         .collect();
 
-    // Controllers have what is left to do. An idle connection would be closed by now.
+    // Controllers finish their work. An idle connection would be closed by now.
     let client = Client::admin(&server.running).await;
     let mut last = None;
     let holds = async {
@@ -599,7 +599,7 @@ async fn everything_holds_after_many_clients() {
     assert!(in_time, "{last:?}");
     check_custom(&client, &kept).await;
 
-    // The histories of the watches end where the lists are.
+    // The state of each watch equals the list.
     for watch in watches {
         watch.arrive(&client).await;
     }

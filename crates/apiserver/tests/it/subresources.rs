@@ -1,4 +1,4 @@
-//! Parts of objects: status, scale, eviction, binding and the others, and connections.
+//! Subresources: status, scale, eviction, binding and others, including connect.
 
 use http::Method;
 use lockgate_testkit::{Answer as Script, WebhookServer};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-/// A webhook that is asked about everything there is.
+/// A webhook for these resources with all operations.
 async fn observer(client: &Client, resources: &[&str]) -> WebhookServer {
     let hooks = WebhookServer::start().await;
     let mut configuration = hook(
@@ -302,7 +302,7 @@ async fn binds_and_evicts_pods() {
         .await
         .refused(404, "NotFound", "pods \"p\" not found");
 
-    // The older path for bindings.
+    // The deprecated bindings resource.
     client.create(PODS, pod("q")).await;
     let binding = json!({"metadata": {"name": "q"}, "target": {"name": "n"}});
     client
@@ -392,7 +392,7 @@ async fn approves_certificates_apart() {
     server.stop().await;
 }
 
-/// A request for a certificate, as a client sends it.
+/// A CertificateSigningRequest as a client sends it.
 pub(crate) fn csr() -> String {
     use base64::Engine as _;
     let params = rcgen::CertificateParams::new(vec![String::from("x.example.com")]).unwrap();
@@ -500,7 +500,7 @@ async fn asks_about_connections_before_there_are_any() {
         "",
         "admission webhook \"observer.example.com\" denied the request: closed",
     );
-    // Reading a log asks nobody.
+    // Reading logs calls no webhook.
     let log = client.get(&format!("{PODS}/p/log")).await;
     assert_eq!((log.code, log.text().as_str()), (200, ""));
     hooks.stop().await;
@@ -555,7 +555,7 @@ async fn a_token_of_a_service_account_proves_who_it_is() {
         .await
         .expect(201);
     assert_eq!(review["status"]["authenticated"], true);
-    // One letter makes it somebody else's, which is nobody's.
+    // A token with a modified signature is rejected.
     let (head, tail) = token.split_at(token.len() - 10);
     let forged = format!("{head}{}", tail.chars().rev().collect::<String>());
     let forger = Client::with_token(&server, &forged).await;

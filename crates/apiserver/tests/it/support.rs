@@ -1,4 +1,4 @@
-//! A small client over real TLS that shows everything of an answer, and watches with a deadline.
+//! A small client over real TLS with access to all of a response, and watches with a timeout.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// No answer takes longer than this unless something is wrong.
+/// The timeout of any response.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Awaits a future with a timeout.
@@ -31,14 +31,14 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
         .expect("it takes too long")
 }
 
-/// Settings of a server that does little on its own: what a test lists or watches is what it made.
+/// Settings of a server with few controllers: lists and watches contain only what a test created.
 pub(crate) fn settings() -> Settings {
     Settings {
         controllers: Controllers {
             namespace: true,
             ..Controllers::all(false)
         },
-        // Pods need no account then, which nobody makes.
+        // Pods then need no ServiceAccount, which no controller creates.
         disable_plugins: vec![String::from("ServiceAccount")],
         ..Settings::default()
     }
@@ -52,7 +52,7 @@ pub(crate) async fn start_with(settings: Settings) -> TestServer {
     TestServer::start_with(settings).await.expect("a server")
 }
 
-/// A body of a request.
+/// A request body.
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
 pub(crate) fn body(bytes: impl Into<Bytes>) -> Body {
@@ -66,7 +66,7 @@ pub(crate) struct Credentials {
     pub(crate) headers: Vec<(String, String)>,
 }
 
-/// The settings of TLS towards a server, for one protocol.
+/// The TLS configuration for a server and one protocol.
 pub(crate) fn tls(server: &Running, credentials: &Credentials, protocol: &str) -> TlsConnector {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(server.ca_pem().as_bytes()) {
@@ -92,7 +92,7 @@ pub(crate) fn tls(server: &Running, credentials: &Credentials, protocol: &str) -
     TlsConnector::from(Arc::new(config))
 }
 
-/// A TLS connection with nothing said on it yet.
+/// A TLS connection before any request.
 pub(crate) async fn connect(tls: &TlsConnector, address: SocketAddr) -> TlsStream<TcpStream> {
     let socket = within(TcpStream::connect(address)).await.unwrap();
     socket.set_nodelay(true).unwrap();
@@ -107,7 +107,7 @@ pub(crate) struct Client {
     headers: Vec<(String, String)>,
 }
 
-/// An answer, read to its end.
+/// A response with its entire body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -130,7 +130,7 @@ impl Answer {
         value.map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The texts of the warnings.
+    /// The warning texts.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let values = self.headers.get_all("warning").iter();
         values
@@ -142,14 +142,14 @@ impl Answer {
             .collect()
     }
 
-    /// The object, if the code is the one that is wanted.
+    /// Returns the object, if the response has the expected code.
     #[track_caller]
     pub(crate) fn expect(self, code: u16) -> Value {
         assert_eq!(self.code, code, "{}", self.text());
         self.json()
     }
 
-    /// Checks code, reason and message of a failure.
+    /// Checks code, reason and message of an error response.
     #[track_caller]
     pub(crate) fn refused(self, code: u16, reason: &str, message: &str) -> Value {
         let status = self.json();
@@ -167,7 +167,7 @@ impl Answer {
 }
 
 impl Client {
-    /// One who may do everything.
+    /// A client with admin credentials.
     pub(crate) async fn admin(server: &Running) -> Self {
         let (certificate, key) = server.admin();
         Self::connect(
@@ -180,12 +180,12 @@ impl Client {
         .await
     }
 
-    /// One who shows nothing.
+    /// An anonymous client.
     pub(crate) async fn anonymous(server: &Running) -> Self {
         Self::connect(server, Credentials::default()).await
     }
 
-    /// One with a token.
+    /// A client with a bearer token.
     pub(crate) async fn with_token(server: &Running, token: &str) -> Self {
         Self::connect(
             server,
@@ -199,7 +199,7 @@ impl Client {
 
     pub(crate) async fn connect(server: &Running, credentials: Credentials) -> Self {
         let stream = connect(&tls(server, &credentials, "h2"), server.address()).await;
-        // A small window, so that a client that does not read is soon felt.
+        // A small window, so that a client that does not read soon blocks the server.
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(65_535)
             .handshake(TokioIo::new(stream))
@@ -219,7 +219,7 @@ impl Client {
         client
     }
 
-    /// The same client, to be taken for somebody else.
+    /// The same client, impersonating a user.
     pub(crate) fn taken_for(&self, user: &str) -> Self {
         self.with("impersonate-user", user)
     }
@@ -300,7 +300,7 @@ impl Client {
             .await
     }
 
-    /// Creates an object that must be fine.
+    /// Creates an object, which must succeed.
     #[track_caller]
     pub(crate) fn create(&self, path: &str, object: Value) -> impl Future<Output = Value> {
         let caller = std::panic::Location::caller();
@@ -312,7 +312,7 @@ impl Client {
         }
     }
 
-    /// Starts to watch. The path has all of the query but `watch`.
+    /// Starts a watch. The path includes the query except `watch`.
     pub(crate) async fn watch(&self, path: &str) -> Watch {
         let separator = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{separator}watch=true");
@@ -320,7 +320,7 @@ impl Client {
         Watch::new(response).await
     }
 
-    /// Waits until an object is as it is wanted.
+    /// Waits until an object satisfies a predicate.
     pub(crate) async fn wait_until(
         &self,
         collection: &str,
@@ -337,11 +337,11 @@ impl Client {
         }
     }
 
-    /// Waits until an object is gone.
+    /// Waits until an object is deleted.
     pub(crate) async fn wait_until_gone(&self, collection: &str, name: &str) {
         let list = format!("{collection}?fieldSelector=metadata.name%3D{name}");
         let mut watch = self.watch(&list).await;
-        // The object may be gone already; the list is newer than the start of the watch.
+        // The object may already be deleted; the list is newer than the start of the watch.
         if self.get(&list).await.expect(200)["items"] == json!([]) {
             return;
         }
@@ -349,7 +349,7 @@ impl Client {
     }
 }
 
-/// Reads an answer to its end.
+/// Reads a response with its entire body.
 pub(crate) async fn read(response: http::Response<Incoming>) -> Answer {
     let (head, incoming) = response.into_parts();
     let bytes = within(incoming.collect()).await.unwrap().to_bytes();
@@ -360,7 +360,7 @@ pub(crate) async fn read(response: http::Response<Incoming>) -> Answer {
     }
 }
 
-/// One request on a connection of its own with HTTP/1.1.
+/// Sends one request on a separate connection with HTTP/1.1.
 pub(crate) async fn http1_request(
     server: &Running,
     credentials: &Credentials,
@@ -373,7 +373,7 @@ pub(crate) async fn http1_request(
     read(response).await
 }
 
-/// The credentials of one who may do everything.
+/// The admin credentials.
 pub(crate) fn admin(server: &Running) -> Credentials {
     let (certificate, key) = server.admin();
     Credentials {
@@ -382,7 +382,7 @@ pub(crate) fn admin(server: &Running) -> Credentials {
     }
 }
 
-/// Events as they come.
+/// The events of a watch.
 #[derive(Debug)]
 pub(crate) struct Watch {
     incoming: Incoming,
@@ -402,12 +402,12 @@ impl Watch {
         }
     }
 
-    /// The next event: its type and its object. None when the stream has ended in order.
+    /// The next event as type and object; `None` at the regular end of the stream.
     pub(crate) async fn next_or_end(&mut self) -> Option<(String, Value)> {
         within(self.whenever()).await
     }
 
-    /// The same, however long it takes.
+    /// The same without a timeout.
     pub(crate) async fn whenever(&mut self) -> Option<(String, Value)> {
         loop {
             if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
@@ -490,7 +490,7 @@ pub(crate) fn deployment(name: &str) -> Value {
     })
 }
 
-/// A definition of `widgets.example.com` with these versions.
+/// A CustomResourceDefinition of `widgets.example.com` with these versions.
 pub(crate) fn definition(versions: Value) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -503,7 +503,7 @@ pub(crate) fn definition(versions: Value) -> Value {
     })
 }
 
-/// One version of a definition that keeps whatever it gets.
+/// A CustomResourceDefinition version that preserves unknown fields.
 pub(crate) fn open_version(name: &str, storage: bool) -> Value {
     json!({
         "name": name, "served": true, "storage": storage,
@@ -511,7 +511,7 @@ pub(crate) fn open_version(name: &str, storage: bool) -> Value {
     })
 }
 
-/// A configuration of one webhook for configmaps.
+/// A configuration with one webhook for ConfigMaps.
 pub(crate) fn hook(kind: &str, name: &str, url: &str, ca_pem: &str) -> Value {
     use base64::Engine as _;
     json!({
@@ -534,7 +534,7 @@ pub(crate) fn hook(kind: &str, name: &str, url: &str, ca_pem: &str) -> Value {
     })
 }
 
-/// The review in a request that reached a webhook.
+/// The AdmissionReview of a webhook request.
 pub(crate) trait Review {
     fn json(&self) -> Value;
 }
@@ -545,7 +545,7 @@ impl Review for lockgate_testkit::Recorded {
     }
 }
 
-/// Of which version an object is.
+/// The resourceVersion of an object.
 pub(crate) fn version_of(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"]
         .as_str()
@@ -563,7 +563,7 @@ pub(crate) fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Numbers that look random, the same for the same seed.
+/// Pseudo-random numbers from a seed.
 #[derive(Debug)]
 pub(crate) struct Dice(AtomicU64);
 
@@ -585,7 +585,7 @@ impl Dice {
         (state >> 11) % bound
     }
 
-    /// Lets others go first, now and then for long.
+    /// Yields to other tasks, sometimes for longer.
     pub(crate) async fn dawdle(&self) {
         let turns = match self.below(8) {
             0 => self.below(400),

@@ -1,5 +1,5 @@
-//! Versions of custom resources: what is stored keeps the version it was stored in, whatever becomes of the
-//! definition.
+//! Versions of custom resources: stored objects keep their storage version, whatever changes in the
+//! CustomResourceDefinition.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const WIDGETS_V2: &str = "/apis/example.com/v2/namespaces/default/widgets";
 const WIDGETS_KEYS: &str = "/custom:example.com/widgets/";
 const NAME: &str = "widgets.example.com";
 
-/// `size` in v1 is `length` in v2.
+/// Converts `size` in v1 to `length` in v2.
 fn renamed(object: &Value, to: &Value) -> Value {
     let mut object = object.clone();
     let (old, new) = match to.as_str() {
@@ -48,7 +48,7 @@ fn convert(review: &Value) -> Value {
     })
 }
 
-/// A version that knows one field and prunes the rest.
+/// A version with one field that prunes all others.
 pub(crate) fn strict(name: &str, storage: bool) -> Value {
     let field = if name == "v1" { "size" } else { "length" };
     json!({
@@ -74,7 +74,7 @@ pub(crate) fn converted_by(hooks: &WebhookServer, versions: Value) -> Value {
     object
 }
 
-/// Stores objects in another of the two versions from now on.
+/// Changes the storage version to another of the two versions.
 async fn store_in(client: &Client, version: &str) {
     let patch = json!([
         {"op": "replace", "path": "/spec/versions/0/storage", "value": version == "v1"},
@@ -94,7 +94,7 @@ fn widget(version: &str, name: &str, number: usize) -> Value {
     })
 }
 
-/// The versions that the objects of the webhook's requests were in.
+/// The versions of the objects in the webhook's requests.
 fn sent_versions(hooks: &WebhookServer) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let requests = hooks.requests();
@@ -144,7 +144,7 @@ async fn objects_keep_the_version_they_were_stored_in() {
     let shown = client.get(&format!("{WIDGETS}/old")).await.expect(200);
     assert_eq!(shown["spec"], json!({"size": 7}));
     assert_eq!(sent_versions(&hooks).len(), 1, "it is stored as asked for");
-    // A write stores it in the version of today.
+    // A write stores it in the current storage version.
     let patch = json!({"metadata": {"labels": {"a": "b"}}});
     let patched = client
         .patch(&format!("{WIDGETS}/old"), "merge", &patch)
@@ -182,7 +182,7 @@ async fn changing_the_storage_version_under_load_loses_nothing() {
                     };
                     let name = format!("w{number}");
                     client.create(path, widget(version, &name, number)).await;
-                    // And something that is there already, through the other version.
+                    // And an object that exists already, through the other version.
                     let other = if version == "v1" { WIDGETS_V2 } else { WIDGETS };
                     let label = json!({"metadata": {"labels": {"n": number.to_string()}}});
                     client
@@ -249,7 +249,7 @@ async fn a_store_of_the_older_form_is_migrated() {
     let before = client.get(&format!("{CONFIG_MAPS}/c")).await.expect(200);
     server.stop().await;
 
-    // As older versions have stored it.
+    // In the format of earlier releases.
     let everything = store.list(List::all("/")).await.unwrap().entries;
     for entry in &everything {
         let text = std::str::from_utf8(&entry.value).unwrap();
@@ -274,7 +274,7 @@ async fn a_store_of_the_older_form_is_migrated() {
     let mut after = client.get(&format!("{CONFIG_MAPS}/c")).await.expect(200);
     after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
     assert_eq!(after, before);
-    // Only now is the storage version changed.
+    // The storage version is changed only now.
     store_in(&client, "v2").await;
     let shown = client.get(&format!("{WIDGETS_V2}/a")).await.expect(200);
     assert_eq!(shown["spec"], json!({"length": 7}));
@@ -310,7 +310,7 @@ async fn managed_fields_of_another_version_are_converted() {
     apply(&client, &path, "one", &widget("v1", "a", 7))
         .await
         .expect(201);
-    // The same value, in words of the other version: both own it.
+    // The same value in the other version: both are managers of the field.
     let shared = apply(&client, &other, "two", &widget("v2", "a", 7))
         .await
         .expect(200);
@@ -323,7 +323,7 @@ async fn managed_fields_of_another_version_are_converted() {
             (text("manager"), text("apiVersion"))
         })
         .collect();
-    // The second changed nothing, so that its entry has no time and comes first.
+    // The second changed nothing, so its entry has no timestamp and sorts first.
     assert_eq!(
         managers,
         [("two", "example.com/v2"), ("one", "example.com/v1")]
@@ -335,7 +335,7 @@ async fn managed_fields_of_another_version_are_converted() {
             "Conflict",
             "Apply failed with 1 conflict: conflict with \"one\": .spec.size",
         );
-    // What nobody wants any more is gone, in whatever version it was wanted.
+    // A field without managers is removed, in whichever version it was applied.
     let less = |version: &str| {
         let mut less = widget(version, "a", 7);
         less.as_object_mut().unwrap().remove("spec");
@@ -346,7 +346,7 @@ async fn managed_fields_of_another_version_are_converted() {
     let less = less("v2");
     let empty = apply(&client, &other, "two", &less).await.expect(200);
     assert_eq!(empty["spec"]["length"], Value::Null, "{empty}");
-    // An update takes a field from those who own it in the other version.
+    // An update takes the field from managers of the other version.
     apply(&client, &path, "one", &widget("v1", "a", 9))
         .await
         .expect(200);
@@ -399,7 +399,7 @@ async fn managed_fields_of_a_version_that_is_gone_are_refused() {
             "",
             "request to convert CR to an invalid group/version: example.com/v2",
         );
-    // Other writes are tracked no longer, and go on.
+    // Writes by other managers are no longer tracked, but succeed.
     let put = client
         .patch(&path, "merge", &json!({"spec": {"size": 3}}))
         .await

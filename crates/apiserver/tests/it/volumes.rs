@@ -1,4 +1,4 @@
-//! Volumes, claims and classes that are deleted while they are in use.
+//! Volumes, claims and classes that are deleted while in use.
 
 use lockgate_apiserver::{Controllers, Settings, TestServer};
 use serde_json::{Value, json};

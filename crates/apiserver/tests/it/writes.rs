@@ -1,4 +1,4 @@
-//! Writing: create, update, patch and delete, and what the server makes of metadata.
+//! Writes: create, update, patch and delete, and the metadata that the server sets.
 
 use lockgate_testkit::WebhookServer;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ async fn gives_new_objects_an_identity() {
     assert_eq!(metadata.get("generation"), None, "of a ConfigMap");
     assert_eq!(client.get(&path("a")).await.expect(200), made);
 
-    // Kind and version of a built-in kind can be left out.
+    // apiVersion and kind of a built-in kind can be omitted.
     let made = client
         .create(CONFIG_MAPS, json!({"metadata": {"name": "b"}}))
         .await;
@@ -159,7 +159,7 @@ async fn gives_in_after_eight_names_that_are_taken() {
     let server = start().await;
     let client = Client::admin(&server).await;
     let hooks = WebhookServer::start().await;
-    // A webhook that takes every name before the server does.
+    // A webhook that creates each generated name before the server does.
     let thief = client.clone();
     let handle = tokio::runtime::Handle::current();
     let steal = lockgate_testkit::Answer::review(move |review| {
@@ -216,7 +216,7 @@ async fn replaces_only_the_version_that_is_meant() {
         "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please \
          apply your changes to the latest version and try again",
     );
-    // A version of the future is as wrong as one of the past.
+    // A future version conflicts like a past one.
     stale["metadata"]["resourceVersion"] = "999999".into();
     assert_eq!(client.put(&path("a"), &stale).await.code, 409);
 
@@ -403,7 +403,7 @@ async fn a_dry_run_changes_nothing() {
         )
         .await
         .expect(200);
-    // The scale of the object as it would be, not what was sent.
+    // The resulting scale, not the request body.
     assert_eq!(scale["spec"]["replicas"], 7);
     assert_eq!(scale["metadata"]["labels"], Value::Null);
     assert_eq!(scale["metadata"]["managedFields"], Value::Null);
@@ -510,7 +510,7 @@ async fn says_what_it_thinks_of_unknown_fields() {
             "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: \
              duplicate field \"data.a\"",
         );
-    // A patch is read as strictly.
+    // A patch is decoded with the same field validation.
     let patch = json!({"spec": {"nope": 1}});
     let answer = client
         .patch(&format!("{PODS}/a?fieldValidation=Strict"), "merge", &patch)
@@ -544,7 +544,7 @@ async fn patches_in_three_ways() {
     let container = json!({"name": "side", "image": "s"});
     let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
 
-    // Strategic: lists of named things are merged; merge: they are replaced.
+    // Strategic: lists with merge keys are merged; merge: they are replaced.
     let patched = client.patch(&d, "strategic", &patch).await.expect(200);
     let names = |object: &Value| -> Vec<String> {
         let containers = object["spec"]["template"]["spec"]["containers"].as_array();
@@ -577,7 +577,7 @@ async fn patches_in_three_ways() {
         .patch(&format!("{DEPLOYMENTS}/none"), "merge", &json!({}))
         .await
         .refused(404, "NotFound", "deployments.apps \"none\" not found");
-    // A version in the patch is a condition.
+    // A resourceVersion in the patch is a precondition.
     let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 9}});
     client.patch(&d, "merge", &stale).await.refused(
         409,
@@ -597,7 +597,7 @@ async fn patches_in_three_ways() {
         .request(http::Method::PATCH, &d, &headers, "{}")
         .await
         .refused(415, "UnsupportedMediaType", "415: Unsupported Media Type");
-    // What a route lets through, the handler may still refuse.
+    // A media type that the route accepts may still be rejected by the handler.
     let headers = [("content-type", "application/merge-patch+json ;a=b")];
     client
         .request(http::Method::PATCH, &d, &headers, "{}")
@@ -700,14 +700,14 @@ async fn finalizers_hold_objects() {
     let held = client.delete(&path("a")).await.expect(200);
     assert!(held["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(held["metadata"]["deletionGracePeriodSeconds"], 0);
-    // Again is no different.
+    // A repeated delete has the same effect.
     let again = client.delete(&path("a")).await.expect(200);
     assert_eq!(
         again["metadata"]["deletionTimestamp"],
         held["metadata"]["deletionTimestamp"]
     );
 
-    // Finalizers may only become fewer, and the mark stays.
+    // Finalizers may only be removed, and deletionTimestamp is kept.
     let more = json!({"metadata": {"finalizers": ["example.com/one", "example.com/three"]}});
     client.patch(&path("a"), "merge", &more).await.refused(
         422,
@@ -771,7 +771,7 @@ async fn pods_go_gracefully() {
     configuration["webhooks"][0]["rules"][0]["operations"] = json!(["DELETE"]);
     client.create(VALIDATING, configuration).await;
 
-    // Without a node there is nothing to wait for: marked and gone in one request, in two passes.
+    // Without a node there is nothing to wait for: marked and removed in one request, in two passes.
     client.create(PODS, pod("free")).await;
     let gone = client.delete(&format!("{PODS}/free")).await.expect(200);
     assert_eq!(gone["kind"], "Pod");
@@ -786,7 +786,7 @@ async fn pods_go_gracefully() {
     let going = client.delete(&b).await.expect(200);
     assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], 30);
     assert_eq!(hooks.requests().len(), 3);
-    // A longer period changes nothing, a shorter one does, none at all ends it.
+    // A longer grace period changes nothing, a shorter one does, zero removes it.
     let same = client
         .delete(&format!("{b}?gracePeriodSeconds=60"))
         .await
@@ -843,7 +843,7 @@ async fn deletes_collections() {
     }
     let left = client.get(CONFIG_MAPS).await.expect(200);
     assert_eq!(names(&left), ["b"]);
-    // All namespaces at once cannot be meant.
+    // deletecollection is not served for all namespaces.
     assert_eq!(client.delete("/api/v1/configmaps").await.code, 405);
     hooks.stop().await;
     server.stop().await;
@@ -903,7 +903,7 @@ async fn keeps_metadata_in_order() {
         assert_eq!(answer.code, 422, "{part}: {shown}");
         assert!(message.contains(part), "{shown}");
     }
-    // What is the server's stays as it is.
+    // Fields set by the server are kept.
     let before = client.get(&path("a")).await.expect(200);
     let patch = json!({"metadata": {"creationTimestamp": "2001-01-01T00:00:00Z", "generation": 7}});
     let after = client.patch(&path("a"), "merge", &patch).await.expect(200);
@@ -916,7 +916,8 @@ async fn keeps_metadata_in_order() {
     server.stop().await;
 }
 
-/// Controllers that act on Pods with a deletionTimestamp read them from caches, which see nothing of a Pod that is removed at once.
+/// Controllers that act on Pods with a deletionTimestamp read them from caches, which would miss it on Pods that are
+/// removed immediately.
 #[tokio::test]
 async fn a_pod_without_a_grace_period_is_marked_before_it_is_removed() {
     let server = start().await;
@@ -927,7 +928,7 @@ async fn a_pod_without_a_grace_period_is_marked_before_it_is_removed() {
         let path = format!("{PODS}/p{number}");
         deleter.create(PODS, pod(&format!("p{number}"))).await;
         assert_eq!(watch.next().await.0, "ADDED");
-        // Marked and read while it is being deleted.
+        // Marked as deleted, and read during the deletion.
         let read = async {
             let (kind, marked) = watch.next().await;
             assert_eq!(kind, "MODIFIED");

@@ -1,4 +1,4 @@
-//! Pages for people who debug the server: what it is, its flags, the results of its health checks.
+//! Debugging pages: status, flags, and health check results.
 
 use std::collections::BTreeMap;
 
@@ -111,7 +111,7 @@ async fn pages_are_text_unless_objects_are_asked_for() {
              text/plain",
         );
     }
-    // They are for those who may read metrics.
+    // They require the permission to read metrics.
     let ann = admin.taken_for("ann");
     let monitor = ann.with("impersonate-group", "system:monitoring");
     for path in ["/statusz", "/flagz", "/metrics/slis"] {
@@ -169,7 +169,7 @@ async fn health_checks_are_counted_when_probes_run_them() {
     for line in [
         "kubernetes_healthcheck{name=\"ping\",type=\"livez\"} 1",
         "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"livez\"} 3",
-        // What is excluded is not run.
+        // Excluded checks are not run.
         "kubernetes_healthchecks_total{name=\"etcd\",status=\"success\",type=\"livez\"} 2",
         "kubernetes_healthchecks_total{name=\"etcd\",status=\"success\",type=\"readyz\"} 1",
     ] {

@@ -1,4 +1,4 @@
-//! A list of match conditions and what it decides.
+//! Compiles and evaluates the match conditions of a webhook or policy.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/matchconditions/matcher.go,
 //! pkg/admission/plugin/cel/activation.go
@@ -15,36 +15,36 @@ use crate::value::Error;
 pub(super) const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, \
                              no further validation rules will be run";
 
-/// The programs of all hooks and policies.
+/// The program cache shared by all webhooks and policies.
 pub(super) static PROGRAMS: LazyLock<ProgramCache> = LazyLock::new(ProgramCache::default);
 
-/// The outcome when conditions cannot be evaluated.
+/// The failure policy for conditions that cannot be evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// The request is refused.
+    /// The request is rejected.
     Fail,
     /// The webhook is not called.
     Ignore,
 }
 
-/// The decision of a list of conditions.
+/// The result of a list of conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The webhook is to be called.
+    /// The webhook is called.
     Match,
-    /// The webhook is not to be called; names the condition that was false, if one was.
+    /// The webhook is not called; contains the name of the false condition, if any.
     NoMatch(Option<String>),
-    /// The request is to be refused, in these words.
+    /// The request is rejected with this message.
     Refuse(String),
 }
 
-/// The decision of a list of conditions before the failure policy applies.
+/// The result of a list of conditions, before the failure policy applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    /// The decision.
+    /// The result.
     pub outcome: Outcome,
-    /// The number of conditions that could not be evaluated, up to the first that was false. None
-    /// are counted when the budget ran out.
+    /// The number of conditions with evaluation errors, up to the first false one. Zero if the
+    /// budget is exceeded.
     pub errors: usize,
 }
 
@@ -59,14 +59,14 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Its program, if it compiles.
+    /// The program, if the condition compiles.
     #[must_use]
     pub fn program(&self) -> Option<&Program> {
         self.program.as_deref().ok()
     }
 }
 
-/// The conditions of one webhook, compiled.
+/// The compiled conditions of one webhook.
 #[derive(Debug, Clone, Default)]
 pub struct MatchConditions {
     conditions: Vec<Condition>,
@@ -75,7 +75,7 @@ pub struct MatchConditions {
 impl MatchConditions {
     /// Compiles conditions given by name and expression.
     ///
-    /// One that does not compile is kept, and counts as failed when evaluated.
+    /// A condition that does not compile is kept, and evaluates to an error.
     #[must_use]
     pub fn compile<'c>(conditions: impl IntoIterator<Item = (&'c str, &'c str)>) -> Self {
         Self::compile_with(conditions, |expression| {
@@ -83,7 +83,8 @@ impl MatchConditions {
         })
     }
 
-    /// The same with programs from somewhere else, such as the environment of a policy.
+    /// Like [`Self::compile`], with another compile function, such as one for a policy's
+    /// environment.
     #[must_use]
     pub fn compile_with<'c>(
         conditions: impl IntoIterator<Item = (&'c str, &'c str)>,
@@ -111,7 +112,7 @@ impl MatchConditions {
         self.conditions.is_empty()
     }
 
-    /// Returns true if the condition at a position runs this very program.
+    /// Returns true if the condition at this index has the same program instance.
     #[must_use]
     pub fn shares_program(&self, at: usize, program: &Arc<Program>) -> bool {
         let condition = self.conditions.get(at);
@@ -119,7 +120,7 @@ impl MatchConditions {
         own.is_some_and(|own| Arc::ptr_eq(own, program))
     }
 
-    /// Evaluates all conditions and decides by the failure policy.
+    /// Evaluates all conditions and applies the failure policy.
     #[must_use]
     pub fn matches(&self, evaluator: &Evaluator<'_>, policy: FailurePolicy) -> Outcome {
         match (self.judge(evaluator).outcome, policy) {
@@ -128,16 +129,16 @@ impl MatchConditions {
         }
     }
 
-    /// Evaluates all conditions and decides, errors being refusals.
+    /// Evaluates all conditions, with errors as rejections.
     ///
-    /// Every condition is evaluated, within one budget. A false one decides even
-    /// over errors elsewhere.
+    /// All conditions are evaluated within one budget. A false condition takes precedence over
+    /// errors of others.
     #[must_use]
     pub fn judge(&self, evaluator: &Evaluator<'_>) -> Judgement {
         self.judge_with(|_, program| evaluator.condition(program))
     }
 
-    /// The same, with a record of each condition that was evaluated.
+    /// Like [`Self::judge`], and records each evaluated condition.
     #[must_use]
     pub fn judge_recorded(
         &self,
@@ -202,7 +203,7 @@ impl MatchConditions {
     }
 }
 
-/// Several errors as one text; the same one is said once.
+/// Joins errors into one message, without duplicates.
 fn aggregate(errors: Vec<String>) -> String {
     let mut distinct: Vec<String> = Vec::new();
     for error in errors {

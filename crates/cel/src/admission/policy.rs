@@ -1,4 +1,4 @@
-//! Admission policies: parameters, named expressions, and the budget they share.
+//! Admission policies: parameters, variables (named expressions), and their shared budget.
 //!
 //! ```
 //! use lockgate_cel::admission::{Composition, PolicyEvaluation, Request, Variables};
@@ -38,19 +38,19 @@ use crate::types::Type;
 use crate::value::constructed::{JSON_PATCH, OBJECT};
 use crate::value::{Error, Value};
 
-/// The role of an expression in a policy. It decides which variables are declared and which result
-/// type is required.
+/// The role of an expression in a policy. It determines the declared variables and the required result
+/// type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A named expression, of any type.
+    /// A variable, of any type.
     Variable,
     /// A match condition or a validation.
     Condition,
     /// A message expression, without the authorizer.
     Message,
-    /// The value of an audit annotation: a text, or nothing.
+    /// The value of an audit annotation: a string or null.
     AuditAnnotation,
-    /// The object that is merged into the one of the request.
+    /// The object to merge into the request's object.
     ApplyConfiguration,
     /// A list of patch operations.
     JsonPatch,
@@ -61,7 +61,7 @@ static CONFIGURATION_TYPE: LazyLock<[Type; 1]> = LazyLock::new(|| [Type::object(
 static PATCH_TYPE: LazyLock<[Type; 1]> = LazyLock::new(|| [Type::list(Type::object(JSON_PATCH))]);
 
 impl Role {
-    /// The types the result can have; any without any.
+    /// The allowed result types; empty means any type.
     fn types(self) -> &'static [Type] {
         match self {
             Self::Variable => &[],
@@ -73,7 +73,7 @@ impl Role {
         }
     }
 
-    /// Adjusts an environment to this role.
+    /// Adapts an environment to this role.
     fn adjust(self, environment: Environment) -> Environment {
         match self {
             Self::Message => environment.without_variable("authorizer"),
@@ -83,29 +83,29 @@ impl Role {
     }
 }
 
-/// A named expression, compiled or not.
+/// A variable of a policy, compiled or not.
 #[derive(Debug, Clone)]
 pub struct Variable {
     /// The name, used as `variables.<name>`.
     pub name: Box<str>,
     /// The expression as written.
     pub expression: Box<str>,
-    /// Its program, or why there is none.
+    /// The program, or the compilation error.
     pub program: Result<Arc<Program>, CompileError>,
 }
 
-/// The named expressions of a policy during compilation, and the environment of its other expressions.
+/// The variables of a policy during compilation, and the environment of its other expressions.
 #[derive(Debug)]
 pub struct Composition {
     has_params: bool,
-    /// With the named expressions, and the types of them that others see.
+    /// The environment with the variables, and their declared types.
     environment: Environment,
     variables: Vec<Variable>,
     libraries: Libraries,
 }
 
 impl Composition {
-    /// No named expressions yet.
+    /// Creates a composition without variables.
     #[must_use]
     pub fn new(has_params: bool) -> Self {
         Self {
@@ -116,8 +116,8 @@ impl Composition {
         }
     }
 
-    /// An environment in which named expressions are not even known, as the API server checks
-    /// policies in that have none.
+    /// Creates an environment that does not declare `variables`, as the API server validates policies
+    /// without variables.
     #[must_use]
     pub fn without_variables(has_params: bool) -> Self {
         let environment = match_condition_environment().clone();
@@ -132,7 +132,7 @@ impl Composition {
         }
     }
 
-    /// Leaves out the functions of newer libraries. Programs are not shared then.
+    /// Excludes the functions of newer libraries. Programs are then not shared.
     #[must_use]
     pub fn with_libraries(mut self, libraries: Libraries) -> Self {
         self.libraries = libraries;
@@ -140,9 +140,9 @@ impl Composition {
         self
     }
 
-    /// Compiles named expressions, each of which can select those before it.
+    /// Compiles variables, each of which can refer to the preceding ones.
     ///
-    /// One that does not compile can be selected; that is an error when it happens.
+    /// A variable that does not compile can still be selected, which is an error at evaluation.
     #[must_use]
     pub fn compile<'v>(
         has_params: bool,
@@ -150,17 +150,17 @@ impl Composition {
     ) -> Self {
         let mut composition = Self::new(has_params);
         for (name, expression) in variables {
-            // What does not compile is kept, and told when it is selected.
+            // A compilation error is kept, and returned when the variable is selected.
             let _ = composition.declare(name, expression);
         }
         composition
     }
 
-    /// Compiles a named expression, which those after it can select.
+    /// Compiles a variable, which subsequent ones can refer to.
     ///
     /// # Errors
     ///
-    /// The compilation error as kube-apiserver words it. The variable is declared all the same.
+    /// The compilation error as kube-apiserver words it. The variable is declared even then.
     pub fn declare(&mut self, name: &str, expression: &str) -> Result<(), CompileError> {
         let program = self.program(expression, Role::Variable);
         let declared = match &program {
@@ -177,25 +177,25 @@ impl Composition {
         outcome
     }
 
-    /// The environment of the policy's expressions, in which all named ones can be selected.
+    /// The environment of the policy's expressions, with all variables.
     #[must_use]
     pub fn environment(&self) -> &Environment {
         &self.environment
     }
 
-    /// The named expressions with their programs, in order.
+    /// The variables with their programs, in order.
     #[must_use]
     pub fn variables(&self) -> &[Variable] {
         &self.variables
     }
 
-    /// The named expressions alone. What was needed to compile others is given up.
+    /// Returns the variables and drops the compilation state.
     #[must_use]
     pub fn into_variables(self) -> Vec<Variable> {
         self.variables
     }
 
-    /// The program of an expression of the policy; with `expected`, its result is of that type.
+    /// Compiles an expression of the policy; with `expected`, its result must be of that type.
     ///
     /// # Errors
     ///
@@ -208,8 +208,9 @@ impl Composition {
         program::compile(expression, &self.environment, expected)
     }
 
-    /// The program of an expression in a role. Equal expressions of policies that declare the same
-    /// share one, and those that refer to no more than match conditions of webhooks share theirs.
+    /// Compiles an expression in a role. Policies with the same declarations share the programs of
+    /// equal expressions, and expressions that use only the variables of match conditions share those
+    /// of webhooks.
     ///
     /// # Errors
     ///
@@ -226,7 +227,8 @@ impl Composition {
         PROGRAMS.get_or_compile(&key, |_| compile())
     }
 
-    /// The cache key of a program: the text, the role, and the variables whose names are in the text.
+    /// The cache key of a program: its source, its role, and the policy variables whose names occur in
+    /// the source.
     fn key(&self, expression: &str, role: Role) -> String {
         use std::fmt::Write as _;
         let refers = expression.contains("variables") || expression.contains("params");
@@ -240,7 +242,7 @@ impl Composition {
             let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
             let words: BTreeSet<&str> = expression.split(|c| !is_part(c)).collect();
             for name in words {
-                // A name that is a keyword is written without what it is escaped with.
+                // The escaped name of a keyword contains the plain name.
                 for name in [name, &format!("__{name}__")] {
                     if let Some(of) = fields.and_then(|fields| fields.get(name)) {
                         let _ = write!(key, "{name}:{of}\0");
@@ -252,8 +254,7 @@ impl Composition {
         key
     }
 
-    /// Checks a condition in the plain environment of match conditions, which has no named
-    /// expressions.
+    /// Validates a condition in the plain environment of match conditions, without `variables`.
     ///
     /// # Errors
     ///
@@ -263,7 +264,7 @@ impl Composition {
         program::compile(expression, &plain.environment, Some(&Type::Bool)).map(drop)
     }
 
-    /// Checks an expression without keeping its program.
+    /// Validates an expression without keeping its program.
     ///
     /// # Errors
     ///
@@ -273,14 +274,14 @@ impl Composition {
         program::compile_one_of(expression, &environment, role.types()).map(drop)
     }
 
-    /// The named expressions in the form an evaluation takes them.
+    /// The variables in the form for evaluation.
     #[must_use]
     pub fn named(&self) -> Vec<NamedExpression<'_>> {
         named(&self.variables)
     }
 }
 
-/// Named expressions in the form an evaluation takes them.
+/// Converts variables to the form for evaluation.
 #[must_use]
 pub fn named(variables: &[Variable]) -> Vec<NamedExpression<'_>> {
     variables
@@ -295,7 +296,7 @@ pub fn named(variables: &[Variable]) -> Vec<NamedExpression<'_>> {
         .collect()
 }
 
-/// The type others see of a named expression: what is no plain data is checked when evaluated.
+/// The declared type of a variable; anything but plain data is `dyn`, and checked at evaluation.
 ///
 /// UPSTREAM: apiserver pkg/admission/plugin/cel/composition.go convertCelTypeToDeclType
 pub(super) fn declared(of: &Type) -> Type {
@@ -316,7 +317,7 @@ pub(super) fn declared(of: &Type) -> Type {
     }
 }
 
-/// The expressions of a policy are more than their common budget pays for.
+/// The expressions of a policy exceed their shared budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfBudget;
 
@@ -337,9 +338,9 @@ pub struct PolicyEvaluation<'a> {
 }
 
 impl<'a> PolicyEvaluation<'a> {
-    /// Begins an evaluation: expressions that share the named ones' values and [`POLICY_BUDGET`].
+    /// Begins an evaluation: the expressions share the values of variables and [`POLICY_BUDGET`].
     ///
-    /// `named` are those of [`Composition::named`], `inputs` those of
+    /// `named` is from [`Composition::named`], `inputs` from
     /// [`Variables::policy_inputs`](super::Variables::policy_inputs).
     #[must_use]
     pub fn new(
@@ -358,32 +359,32 @@ impl<'a> PolicyEvaluation<'a> {
         }
     }
 
-    /// Records each expression, and the named ones it was the first to select before it.
+    /// Records each expression, preceded by the variables that it was the first to select.
     #[must_use]
     pub fn recording(mut self) -> Self {
         self.named = self.named.recording();
         self
     }
 
-    /// Takes the expressions recorded since the last call.
+    /// Takes the recorded expressions since the last call.
     #[must_use]
     pub fn take_records(&mut self) -> Vec<RecordedExpression> {
         std::mem::take(&mut self.records)
     }
 
-    /// Spends from this instead of [`POLICY_BUDGET`].
+    /// Uses this budget instead of [`POLICY_BUDGET`].
     #[must_use]
     pub fn with_budget(mut self, units: u64) -> Self {
         self.remaining = units;
         self
     }
 
-    /// Evaluates an expression and charges the budget with it and with the named expressions it
-    /// was the first to select.
+    /// Evaluates an expression and charges the budget for it and for the variables that it was the
+    /// first to select.
     ///
     /// # Errors
     ///
-    /// The budget is spent: nothing else of the policy is to be evaluated.
+    /// The budget is exceeded: no other expression of the policy may be evaluated.
     ///
     /// UPSTREAM: apiserver pkg/admission/plugin/cel/activation.go Evaluate
     pub fn evaluate(

@@ -38,40 +38,40 @@ pub struct GroupVersionResource {
 /// The variable `request`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Request {
-    /// The kind of the object as the webhook gets it.
+    /// The kind of the object sent to the webhook.
     pub kind: GroupVersionKind,
-    /// The resource as it was asked for.
+    /// The resource sent to the webhook.
     pub resource: GroupVersionResource,
-    /// The subresource, or nothing.
+    /// The subresource; may be empty.
     pub sub_resource: String,
-    /// The kind as it was asked for.
+    /// The kind of the original request.
     pub request_kind: GroupVersionKind,
-    /// The resource as it was asked for.
+    /// The resource of the original request.
     pub request_resource: GroupVersionResource,
-    /// The subresource as it was asked for, or nothing.
+    /// The subresource of the original request; may be empty.
     pub request_sub_resource: String,
-    /// The name of the object, or nothing.
+    /// The name of the object; may be empty.
     pub name: String,
-    /// The namespace, or nothing.
+    /// The namespace; may be empty.
     pub namespace: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
-    /// The user's name.
+    /// The username.
     pub username: String,
-    /// The user's id.
+    /// The user's UID.
     pub user_uid: String,
     /// The user's groups.
     pub groups: Vec<String>,
-    /// Further attributes of the user.
+    /// The user's extra attributes.
     pub extra: BTreeMap<String, Vec<String>>,
     /// True for a dry run.
     pub dry_run: bool,
-    /// The options of the operation, if it has any.
+    /// The options of the operation, if any.
     pub options: Option<Json>,
 }
 
 impl Request {
-    /// The variable as a map: what is empty is mostly not there.
+    /// The variable as a map; most empty fields are omitted.
     ///
     /// UPSTREAM: k8s.io/api/admission/v1 AdmissionRequest (omitempty), admission/plugin/cel
     #[must_use]
@@ -102,8 +102,8 @@ impl Request {
         Json::Object(request)
     }
 
-    /// Reads the variable, or the `request` of an AdmissionReview. What is missing or of another type is
-    /// empty.
+    /// Parses the variable, or the `request` of an AdmissionReview. Fields that are missing or of
+    /// another type are left empty.
     #[must_use]
     pub fn from_json(request: &Json) -> Self {
         let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
@@ -173,7 +173,7 @@ fn resource(resource: &GroupVersionResource) -> Json {
     })
 }
 
-/// The fields of `request` that are known without a search.
+/// The fields of `request` with precomputed values.
 pub(super) const KNOWN_FIELDS: [&str; 18] = [
     "request.kind.group",
     "request.kind.version",
@@ -195,7 +195,7 @@ pub(super) const KNOWN_FIELDS: [&str; 18] = [
     "request.userInfo.groups",
 ];
 
-/// The values of [`KNOWN_FIELDS`]. A field that the variable omits when empty is unknown.
+/// The values of [`KNOWN_FIELDS`]. Fields that are omitted when empty are unknown then.
 fn known_fields(request: Request) -> [KnownField; KNOWN_FIELDS.len()] {
     let text = |text: String| KnownField::Text(text.into());
     let some_text = |text: String| match text.is_empty() {
@@ -235,7 +235,7 @@ fn known_fields(request: Request) -> [KnownField; KNOWN_FIELDS.len()] {
     ]
 }
 
-/// The variable `request`, and what most expressions look at in it.
+/// The variable `request`, with precomputed values of the most used fields.
 #[derive(Debug, Clone)]
 pub struct RequestVariable {
     json: Json,
@@ -243,7 +243,7 @@ pub struct RequestVariable {
 }
 
 impl RequestVariable {
-    /// The variable of a request.
+    /// Creates the variable of a request.
     #[must_use]
     pub fn new(request: Request) -> Self {
         let json = request.to_json();
@@ -267,7 +267,7 @@ pub struct Variables<'a> {
 }
 
 impl<'a> Variables<'a> {
-    /// Variables of a request without objects, given as [`Request::to_json`] makes it.
+    /// Creates the variables of a request without objects, from the output of [`Request::to_json`].
     #[must_use]
     #[inline]
     pub fn new(request: &'a Json) -> Self {
@@ -288,7 +288,7 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// Variables of a request without objects.
+    /// Creates the variables of a request without objects.
     #[must_use]
     #[inline]
     pub fn of(request: &'a RequestVariable) -> Self {
@@ -306,22 +306,21 @@ impl<'a> Variables<'a> {
         self
     }
 
-    /// The object, if there is one.
+    /// Sets the object, if any.
     #[must_use]
     #[inline]
     pub fn object(self, object: Option<&'a Json>) -> Self {
         self.with(0, object.map_or(Value::Null, Value::from))
     }
 
-    /// The object before the change, if there is one.
+    /// Sets the old object, if any.
     #[must_use]
     #[inline]
     pub fn old_object(self, object: Option<&'a Json>) -> Self {
         self.with(1, object.map_or(Value::Null, Value::from))
     }
 
-    /// The authorizer, and the resource of the request for
-    /// `authorizer.requestResource`.
+    /// Sets the authorizer, and `authorizer.requestResource` for the resource of the request.
     #[must_use]
     pub fn authorizer(self, authorizer: AuthorizerValue, request: &Request) -> Self {
         let resource = &request.resource;
@@ -337,7 +336,7 @@ impl<'a> Variables<'a> {
             .with(5, check)
     }
 
-    /// Without anybody who could be asked about access: whoever asks gets an error.
+    /// Unsets the authorizer: expressions that use it fail.
     #[must_use]
     pub fn without_authorizer(self) -> Self {
         let unbound = |name: &str| {
@@ -348,27 +347,27 @@ impl<'a> Variables<'a> {
             .with(5, unbound("authorizer.requestResource"))
     }
 
-    /// The parameters of a policy, if there are any.
+    /// Sets the parameters of a policy, if any.
     #[must_use]
     pub fn params(self, params: Option<&'a Json>) -> Self {
         self.with(7, params.map_or(Value::Null, Value::from))
     }
 
-    /// A flag that ends loops when it is raised.
+    /// Sets a flag that interrupts loops.
     #[must_use]
     pub fn interrupted_by(mut self, flag: &'a AtomicBool) -> Self {
         self.interrupt = Some(flag);
         self
     }
 
-    /// The values in the order the environment declares their variables.
+    /// The values in order of declaration.
     #[must_use]
     #[inline]
     pub fn inputs(&self) -> Inputs<'_> {
         self.knowing(&self.inputs)
     }
 
-    /// The inputs that [`Self::policy_inputs`] made, with what is known of the request.
+    /// The inputs of [`Self::policy_inputs`], with the known fields of the request.
     #[must_use]
     #[inline]
     pub fn knowing<'i>(&self, inputs: &'i [Value<'i>; 8]) -> Inputs<'i>
@@ -378,9 +377,9 @@ impl<'a> Variables<'a> {
         Inputs::from(inputs).with_known_fields(self.known)
     }
 
-    /// The values in the order the environment of a policy declares their variables.
+    /// The values in order of declaration in a policy's environment.
     ///
-    /// A policy has a namespace to look at, its named expressions, and with parameters those.
+    /// A policy adds `namespaceObject`, `variables` and, with parameters, `params`.
     #[must_use]
     pub fn policy_inputs(
         &self,
@@ -402,7 +401,7 @@ impl<'a> Variables<'a> {
         ]
     }
 
-    /// Evaluates programs for this request.
+    /// Creates an evaluator for this request.
     #[must_use]
     pub fn evaluator(&'a self) -> Evaluator<'a> {
         Evaluator { variables: self }
@@ -419,7 +418,7 @@ pub struct Evaluator<'a> {
 }
 
 impl Evaluator<'_> {
-    /// The outcome of a program and its cost.
+    /// The result of a program and its cost.
     pub(crate) fn condition(&self, program: &Arc<Program>) -> Known {
         let limits = Limits {
             interrupt: self.variables.interrupt,
@@ -429,7 +428,7 @@ impl Evaluator<'_> {
         (value.map(|value| matches!(value, Value::Bool(true))), cost)
     }
 
-    /// The same with a record of every part.
+    /// Like [`Self::condition`], and records every part.
     pub(crate) fn condition_recorded(
         &self,
         program: &Arc<Program>,

@@ -1,4 +1,4 @@
-//! Type checking of a policy's expressions against the schemas of what it matches.
+//! Type checking of a policy's expressions against the schemas of the kinds it matches.
 //!
 //! ```
 //! use lockgate_cel::admission::{Params, TypeCheck};
@@ -28,22 +28,22 @@ use crate::types::Type;
 /// The parameters of a policy.
 #[derive(Debug, Clone, Copy)]
 pub enum Params<'s> {
-    /// The policy has none.
+    /// The policy has no parameters.
     None,
-    /// Their kind has no schema that is known.
+    /// The schema of the parameter kind is unknown.
     Unknown,
     /// The kind and its schema.
     Known(&'s str, &'s Schema),
 }
 
-/// The expressions of one policy, checked against the schema of one kind.
+/// Type checks the expressions of one policy against the schema of one kind.
 #[derive(Debug)]
 pub struct TypeCheck {
     environment: Environment,
 }
 
 impl TypeCheck {
-    /// No named expressions yet. `kind` names the type of `object` in messages.
+    /// Creates a check without variables. `kind` is the type name of `object` in messages.
     #[must_use]
     pub fn new(kind: &str, schema: &Schema, params: Params<'_>) -> Self {
         let base = request_types(namespace_types(Environment::new()))
@@ -73,7 +73,8 @@ impl TypeCheck {
         Self { environment }
     }
 
-    /// Adds a named expression, which those after it can select. One that has issues is of any type.
+    /// Adds a variable, which subsequent expressions can refer to. A variable with issues is of type
+    /// `dyn`.
     pub fn declare(&mut self, name: &str, expression: &str) {
         let of = match program::type_of(expression, &self.environment) {
             Ok(of) => declared(&of),
@@ -82,7 +83,7 @@ impl TypeCheck {
         self.environment.declare_field(VARIABLES, name, of);
     }
 
-    /// The issues of an expression as Kubernetes prints them; none if there are none.
+    /// The issues of an expression as Kubernetes prints them; `None` without issues.
     #[must_use]
     pub fn issues(&self, expression: &str) -> Option<String> {
         match program::type_of(expression, &self.environment) {
@@ -93,9 +94,9 @@ impl TypeCheck {
     }
 }
 
-/// The environment with the types of a schema, and the type of the whole; any type if there is no such.
+/// Adds the types of a schema to an environment; also returns the root type, `dyn` if there is none.
 fn with_schema(env: Environment, kind: &str, schema: &Schema) -> (Environment, Type) {
-    // Upstream's names end in a reading of the clock.
+    // Upstream's type names end in a timestamp.
     match Declared::named(schema, &format!("{kind}0")) {
         Some((declared, messages)) => (with_messages(env, &messages), declared.type_of().clone()),
         None => (env, Type::Dyn),

@@ -13,26 +13,26 @@ use crate::syntax::ast::{
 };
 use crate::types::{FIRST_FREE_PARAM, Type};
 
-/// The meaning of a name or a call.
+/// The resolution of a name or a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Reference {
-    /// Nothing is known; the node is no name and no call.
+    /// Unresolved: the node is neither a name nor a call.
     None,
     /// A variable of the environment or of a loop, by full name.
     Variable,
     /// The name of a type.
     Type,
-    /// A number given by a protobuf enum value.
+    /// An integer from a protobuf enum value.
     Constant(i64),
-    /// A function, with the overloads that fit.
+    /// A function, with its matching overloads.
     Overloads(Vec<OverloadId>),
 }
 
-/// A tree whose every node has a type.
+/// A tree with a type for every node.
 #[derive(Debug)]
 pub(crate) struct Checked<'s> {
     pub(crate) ast: Ast<'s>,
-    /// `None` only for nodes that replaced parts of the tree left behind.
+    /// `None` only for detached nodes, which others replaced in the tree.
     types: Vec<Option<Type>>,
     references: Vec<Reference>,
 }
@@ -44,25 +44,25 @@ impl<'s> Checked<'s> {
             .expect("validation refuses a tree with a node that has no type")
     }
 
-    /// The type of a node; `None` means a mistake of the checker.
+    /// The type of a node; `None` means a bug in the checker.
     #[expect(
         clippy::indexing_slicing,
-        reason = "ids are made by this tree, which does not grow while it is checked"
+        reason = "ids are created by this tree, which does not grow while it is checked"
     )]
     pub(super) fn known_type(&self, id: NodeId) -> Option<&Type> {
         self.types[id.0 as usize].as_ref()
     }
 
-    /// The meaning of a node.
+    /// The resolution of a node.
     #[expect(
         clippy::indexing_slicing,
-        reason = "ids are made by this tree, which does not grow while it is checked"
+        reason = "ids are created by this tree, which does not grow while it is checked"
     )]
     pub(crate) fn reference(&self, id: NodeId) -> &Reference {
         &self.references[id.0 as usize]
     }
 
-    /// Returns true if a variable of this name is used, of the environment or of a loop.
+    /// Returns true if a variable of this name is used, whether of the environment or of a loop.
     pub(crate) fn names(&self, variable: &str) -> bool {
         self.references.iter().enumerate().any(|(at, reference)| {
             let id = NodeId(at as u32);
@@ -124,7 +124,7 @@ struct Checker<'s, 'e> {
     env: &'e Environment,
     types: Vec<Option<Type>>,
     references: Vec<Reference>,
-    /// Variables of the loops being checked, innermost last.
+    /// Variables of the enclosing loops, innermost last.
     scopes: Vec<(Name<'s>, Type)>,
     known: Substitution,
     next_param: u32,
@@ -138,7 +138,7 @@ impl<'s> Checker<'s, '_> {
 
     #[expect(
         clippy::indexing_slicing,
-        reason = "ids are made by this tree, which does not grow while it is checked"
+        reason = "ids are created by this tree, which does not grow while it is checked"
     )]
     fn set(&mut self, id: NodeId, t: Type) {
         self.types[id.0 as usize] = Some(t);
@@ -146,14 +146,14 @@ impl<'s> Checker<'s, '_> {
 
     #[expect(
         clippy::indexing_slicing,
-        reason = "ids are made by this tree, which does not grow while it is checked"
+        reason = "ids are created by this tree, which does not grow while it is checked"
     )]
     fn refer(&mut self, id: NodeId, reference: Reference) {
         self.references[id.0 as usize] = reference;
     }
 
-    /// The type of a node that was visited. A node without one stays so, and is refused when the
-    /// tree is validated.
+    /// The type of a visited node. An untyped node remains untyped, and is rejected by the
+    /// validation of the tree.
     fn get(&self, id: NodeId) -> Type {
         let known = self.types.get(id.0 as usize).and_then(Clone::clone);
         known.unwrap_or(Type::Error)
@@ -179,10 +179,10 @@ impl<'s> Checker<'s, '_> {
         );
     }
 
-    /// Gives `id` and everything below it a type.
+    /// Infers the types of `id` and its descendants.
     ///
-    /// This and what it calls with a node below call each other for every level of the tree, so
-    /// whatever else there is to do is done in functions of its own: their locals are gone by then.
+    /// This and its callees recurse for every level of the tree, so all other work is done in
+    /// separate functions, whose frames are gone by then.
     fn node(&mut self, id: NodeId) {
         match self.ast.expr(id) {
             Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => self.leaf(id),
@@ -228,7 +228,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// The type and meaning of a name, which may have dots in it.
+    /// The type and resolution of a name, which may contain dots.
     fn lookup(&self, name: &str) -> Option<(Type, Reference)> {
         let global = name.strip_prefix('.');
         let name = global.unwrap_or(name);
@@ -245,7 +245,7 @@ impl<'s> Checker<'s, '_> {
             .then_some((Type::Int, Reference::Constant(0)))
     }
 
-    /// The name a chain of selections begins with.
+    /// The first name of a chain of selections.
     fn first_name(&self, mut id: NodeId) -> Option<&str> {
         loop {
             match self.ast.expr(id) {
@@ -260,7 +260,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Replaces a selection that is one variable with dots in its name; returns true if it was.
+    /// Replaces a selection that is a qualified variable name; returns true if it was.
     fn qualified(&mut self, id: NodeId, operand: NodeId) -> bool {
         let tests = matches!(
             self.ast.expr(id),
@@ -286,7 +286,7 @@ impl<'s> Checker<'s, '_> {
         false
     }
 
-    /// A selection whose operand has its type.
+    /// Types a selection whose operand is typed.
     fn select(&mut self, id: NodeId) {
         let Expr::Select {
             operand,
@@ -306,7 +306,7 @@ impl<'s> Checker<'s, '_> {
         self.set(id, t);
     }
 
-    /// The type of a field of `operand`, reported at `id` if there is none.
+    /// The type of a field of `operand`; reports an undefined field at `id`.
     fn field(&mut self, id: NodeId, operand: NodeId, field: &str, optional: bool) -> Type {
         let offset = self.ast.offset(id);
         let operand_type = self.known.apply(&self.get(operand), false);
@@ -318,7 +318,7 @@ impl<'s> Checker<'s, '_> {
             Type::Map(kv) => kv.1.clone(),
             Type::Object(name) => self.object_field(offset, name, field),
             Type::Param(_) => {
-                // What it is stays open, so nothing later may narrow it.
+                // The type remains open, so no later constraint may narrow it.
                 self.known.assign(&Type::Dyn, target);
                 Type::Dyn
             }
@@ -385,7 +385,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// The receiver of a call; a function without one is resolved here.
+    /// Types the receiver of a call; a function without one is resolved here.
     fn receiver(&mut self, id: NodeId) -> Option<NodeId> {
         let Expr::Call {
             function,
@@ -408,7 +408,7 @@ impl<'s> Checker<'s, '_> {
             self.resolve(id, found, None, &args);
             return None;
         };
-        // `a.b.c()` may be a function `a.b.c` before it is a method of `a.b`.
+        // `a.b.c()` is resolved as a function `a.b.c` first, then as a method of `a.b`.
         let namespaced = self
             .first_name(target)
             .is_some_and(|n| self.env.is_function_namespace(n));
@@ -423,7 +423,7 @@ impl<'s> Checker<'s, '_> {
         Some(target)
     }
 
-    /// A call whose receiver and arguments have their types.
+    /// Resolves a call whose receiver and arguments are typed.
     fn method(&mut self, id: NodeId, target: NodeId) {
         let Expr::Call { function, args, .. } = self.ast.expr(id) else {
             return;
@@ -565,7 +565,7 @@ impl<'s> Checker<'s, '_> {
         format!("{}({})", receiver.unwrap_or_default(), args.join(", "))
     }
 
-    /// The type an element contributes, unwrapped if it is marked optional.
+    /// The type of an element in its list or map, unwrapped if it is marked optional.
     fn contributed(&mut self, id: NodeId, optional: bool) -> Type {
         let t = self.get(id);
         if !optional {
@@ -582,7 +582,8 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// The type of elements so far and one more; a later check refuses mixtures.
+    /// Joins the type of one more element with that of the previous ones; a later check rejects
+    /// mixed types.
     fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
         match previous {
             None => current,
@@ -611,7 +612,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// Joins the type of one more element to that of the others.
+    /// Joins the type of one more element into the accumulated one.
     fn add(&mut self, joined: &mut Option<Type>, element: NodeId, optional: bool) {
         let t = self.contributed(element, optional);
         *joined = Some(self.join(joined.take(), t));
@@ -680,7 +681,7 @@ impl<'s> Checker<'s, '_> {
         }
     }
 
-    /// The name of the message that is made, unless there is no such type.
+    /// The name of the constructed message type, if it exists.
     fn message_type(&mut self, id: NodeId) -> Option<String> {
         let Expr::Struct { type_name, fields } = self.ast.expr(id) else {
             return None;
@@ -722,7 +723,7 @@ impl<'s> Checker<'s, '_> {
         })
     }
 
-    /// A field of a message whose value has its type.
+    /// Checks a field of a message whose value is typed.
     fn assigned(&mut self, id: NodeId, at: usize, message: &str) {
         let Some(field) = self.struct_field(id, at).cloned() else {
             return;
@@ -772,7 +773,7 @@ impl<'s> Checker<'s, '_> {
         self.set(id, t);
     }
 
-    /// Declares the variables of a loop; returns how many there are without those of a round.
+    /// Declares the variables of a loop; returns the number of variables outside an iteration.
     fn open(&mut self, c: &Comprehension<'s>) -> usize {
         let range = self.known.apply(&self.get(c.range), false);
         let accu = self.get(c.init);
@@ -826,7 +827,7 @@ fn literal_type(literal: &Literal<'_>) -> Type {
     }
 }
 
-/// The message a type is known by when it is written as a message literal.
+/// The message name of a well-known type in a message literal.
 fn well_known(t: &Type) -> Option<&'static str> {
     Some(match t {
         Type::Any => "google.protobuf.Any",
@@ -849,7 +850,7 @@ fn well_known(t: &Type) -> Option<&'static str> {
     })
 }
 
-/// The fields of the protobuf messages that have a meaning in the language.
+/// The fields of protobuf messages with a native CEL type.
 fn well_known_field(message: &str, field: &str) -> Option<Type> {
     Some(match (message.strip_prefix("google.protobuf.")?, field) {
         ("BoolValue", "value") => Type::Bool,

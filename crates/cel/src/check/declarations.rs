@@ -36,7 +36,7 @@ pub(crate) struct Functions {
     by_name: HashMap<&'static str, Function>,
     /// For each overload, its name.
     overloads: Vec<&'static str>,
-    /// First parts of function names with a dot in them.
+    /// Namespaces: the first components of function names with dots.
     namespaces: BTreeSet<&'static str>,
 }
 
@@ -46,15 +46,15 @@ static FUNCTIONS_BEFORE_LISTS: LazyLock<Functions> =
 static FUNCTIONS_BEFORE_SEMVER: LazyLock<Functions> =
     LazyLock::new(|| Functions::load(Libraries::BeforeSemver));
 
-/// The libraries that a release lets new expressions use: those of the release before, so that a rollback can still
-/// compile what is stored.
+/// The libraries that a release enables for new expressions: those of the previous release, so that stored
+/// expressions compile after a rollback.
 ///
 /// UPSTREAM: apiserver pkg/cel/environment/base.go
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Libraries {
-    /// Up to 1.33: neither semantic versions nor cel-go's functions on lists.
+    /// Up to 1.33: without semantic versions and cel-go's list functions.
     BeforeSemver,
-    /// 1.34: without cel-go's functions on lists.
+    /// 1.34: without cel-go's list functions.
     BeforeLists,
     /// Since 1.35.
     #[default]
@@ -79,7 +79,7 @@ impl Libraries {
     }
 }
 
-/// True for the overloads of `ext.Lists`.
+/// Returns true for the overloads of `ext.Lists`.
 fn is_of_lists(overload: &str) -> bool {
     matches!(
         overload,
@@ -93,14 +93,14 @@ fn is_of_lists(overload: &str) -> bool {
         && (overload.ends_with("_sort") || overload.ends_with("_sortByAssociatedKeys")))
 }
 
-/// True for the overloads of `library.SemverLib`.
+/// Returns true for the overloads of `library.SemverLib`.
 fn is_of_semver(overload: &str) -> bool {
     overload.starts_with("semver_")
         || overload.ends_with("_to_semver")
         || overload.starts_with("is_semver_")
 }
 
-/// The functions every environment has.
+/// The functions of every environment.
 pub(crate) fn functions() -> &'static Functions {
     &FUNCTIONS
 }
@@ -115,7 +115,7 @@ pub(crate) fn overload(id: OverloadId) -> &'static str {
 }
 
 impl Functions {
-    /// Overloads of libraries that are left out keep their numbers.
+    /// Overloads of excluded libraries keep their ids.
     fn load(libraries: Libraries) -> Self {
         let mut all = Self {
             by_name: HashMap::new(),
@@ -170,12 +170,12 @@ impl Functions {
         });
     }
 
-    /// The function with this name, which may begin with a dot.
+    /// Finds a function by name, which may begin with a dot.
     pub(crate) fn find(&self, name: &str) -> Option<&Function> {
         self.by_name.get(name.strip_prefix('.').unwrap_or(name))
     }
 
-    /// Returns true if a function's name begins with `first` and a dot.
+    /// Returns true if `first` is the namespace of a function.
     pub(crate) fn is_namespace(&self, first: &str) -> bool {
         self.namespaces
             .contains(first.strip_prefix('.').unwrap_or(first))
@@ -187,7 +187,7 @@ impl Functions {
     }
 }
 
-/// Reads the types of one line of the table.
+/// Parses the types of one line of the table.
 struct Signature<'t> {
     rest: &'t str,
     params: Vec<&'t str>,
@@ -273,21 +273,21 @@ fn named(name: &str, params: Vec<Type>) -> Type {
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: Vec<(String, Type)>,
-    /// Shared: an environment is cloned for each of many expressions.
+    /// Shared, as the environment is cloned for many expressions.
     objects: BTreeMap<String, Arc<BTreeMap<String, Type>>>,
-    /// First parts of variable names with a dot in them.
+    /// Namespaces: the first components of variable names with dots.
     namespaces: BTreeSet<String>,
-    /// True if names of fields may be keywords, spelled `__name__` in the schema.
+    /// True if field names may be keywords, escaped as `__name__` in the schema.
     pub(crate) keyword_fields: bool,
-    /// True if objects and patches can be constructed.
+    /// True if expressions can construct objects and patches.
     constructs: bool,
     libraries: Libraries,
-    /// The fields inputs may know, as paths from the variable.
+    /// The precomputed fields of inputs, as paths from the variable.
     known_fields: &'static [&'static str],
 }
 
 impl Environment {
-    /// An environment with every function and no variables.
+    /// Creates an environment with all functions and no variables.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -296,21 +296,21 @@ impl Environment {
         }
     }
 
-    /// Lets expressions construct objects and patches, and knows the function for it.
+    /// Enables the construction of objects and patches, and the function for it.
     #[must_use]
     pub fn with_construction(mut self) -> Self {
         self.constructs = true;
         self
     }
 
-    /// Leaves out the functions of newer libraries.
+    /// Excludes the functions of newer libraries.
     #[must_use]
     pub fn with_libraries(mut self, libraries: Libraries) -> Self {
         self.libraries = libraries;
         self
     }
 
-    /// Hides a variable, and those below it. The others keep their places.
+    /// Hides a variable and its fields. The positions of other variables do not change.
     #[must_use]
     pub fn without_variable(mut self, name: &str) -> Self {
         for (known, _) in &mut self.variables {
@@ -323,19 +323,19 @@ impl Environment {
         self
     }
 
-    /// The function with this name, if this kind of expression has it.
+    /// Finds a function by name, if this kind of expression has it.
     pub(crate) fn function(&self, name: &str) -> Option<&'static Function> {
         let found = self.libraries.functions().find(name)?;
         let is_known = self.constructs || !found.name.starts_with("jsonpatch.");
         is_known.then_some(found)
     }
 
-    /// Returns true if a function's name begins with `first` and a dot.
+    /// Returns true if `first` is the namespace of a function.
     pub(crate) fn is_function_namespace(&self, first: &str) -> bool {
         self.libraries.functions().is_namespace(first) && (self.constructs || first != "jsonpatch")
     }
 
-    /// The names of all functions, operators left out.
+    /// The names of all functions, without operators.
     pub fn function_names(&self) -> impl Iterator<Item = &'static str> {
         let is_word = |name: &&str| name.starts_with(|first: char| first.is_ascii_alphabetic());
         let functions = self.libraries.functions().by_name.values();
@@ -346,7 +346,7 @@ impl Environment {
             .filter(move |name| constructs || !name.starts_with("jsonpatch."))
     }
 
-    /// The names of the fields of all message types; of types with the same fields more than once.
+    /// The field names of all message types; names in several types are repeated.
     pub fn field_names(&self) -> impl Iterator<Item = &str> {
         let objects = self.objects.values().flat_map(|fields| fields.keys());
         objects.map(String::as_str)
@@ -362,15 +362,14 @@ impl Environment {
         self
     }
 
-    /// Declares fields that the inputs may know without their documents, as paths from their variables:
-    /// `request.resource.group`.
+    /// Declares fields that inputs may precompute, as paths from their variables: `request.resource.group`.
     #[must_use]
     pub fn known_fields(mut self, paths: &'static [&'static str]) -> Self {
         self.known_fields = paths;
         self
     }
 
-    /// The position of a path among the fields that inputs may know.
+    /// The position of a path among the precomputed fields.
     pub(crate) fn known_field(&self, variable: u16, fields: &[Box<str>]) -> Option<usize> {
         let (name, _) = self.variables.get(variable as usize)?;
         let is_path = |path: &&str| {
@@ -395,7 +394,7 @@ impl Environment {
         self
     }
 
-    /// Declares a field of a message type, in place of one with the same name.
+    /// Declares a field of a message type, replacing one of the same name.
     pub(crate) fn declare_field(&mut self, object: &str, name: &str, of: Type) {
         if let Some(fields) = self.objects.get_mut(object) {
             Arc::make_mut(fields).insert(name.to_owned(), of);
@@ -424,7 +423,7 @@ impl Environment {
             || (self.constructs && first == OBJECT)
     }
 
-    /// The type a name stands for when it is the name of a type.
+    /// The type of a type name.
     ///
     /// UPSTREAM: cel-go checker/env.go LookupIdent, apiserver pkg/cel/types.go findScalar
     pub(crate) fn find_type(&self, name: &str) -> Option<Type> {
@@ -438,7 +437,7 @@ impl Environment {
             "null_type" => Type::Null,
             "google.protobuf.Duration" | "duration" => Type::Duration,
             "google.protobuf.Timestamp" | "timestamp" => Type::Timestamp,
-            // The parameters below are replaced when the name is used.
+            // The parameters below are substituted when the name is used.
             "list" => Type::list(Type::Param(0)),
             "map" => Type::map(Type::Param(0), Type::Param(1)),
             "type" => return Some(Type::TypeOf(Some(Arc::new(Type::TypeOf(None))))),
@@ -464,7 +463,7 @@ impl Environment {
     /// The type of a field of a message type.
     pub(crate) fn field(&self, object: &str, field: &str) -> Option<&Type> {
         if self.constructs && is_constructible(object) {
-            // Which fields an object has is found out when it is merged.
+            // Fields of constructed objects are checked when the object is merged.
             return match (object, field) {
                 (JSON_PATCH, "op" | "path" | "from") => Some(&Type::String),
                 (JSON_PATCH, "value") => Some(&Type::Dyn),

@@ -1,7 +1,7 @@
-//! The least and the most an expression can cost, known before it runs.
+//! Estimates the minimum and maximum cost of an expression, without evaluating it.
 //!
-//! Kubernetes refuses validation rules of custom resources by this estimate.
-//! Match conditions are not estimated, only charged.
+//! Kubernetes rejects validation rules of custom resources by this estimate. Match conditions are
+//! not estimated, only charged at runtime.
 //!
 //! UPSTREAM: cel-go checker/cost.go
 
@@ -15,17 +15,17 @@ use crate::strings::code_points;
 use crate::syntax::ast::{Comprehension, Expr, Literal, MapEntry, NodeId, operators as op};
 use crate::types::Type;
 
-/// A number that lies between two bounds: a size, or a cost.
+/// A range of sizes or costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
-    /// The least it can be.
+    /// The lower bound.
     pub min: u64,
-    /// The most it can be.
+    /// The upper bound.
     pub max: u64,
 }
 
 impl Estimate {
-    /// Nothing is known.
+    /// Unbounded.
     pub const UNKNOWN: Self = Self {
         min: 0,
         max: u64::MAX,
@@ -33,7 +33,7 @@ impl Estimate {
     const ZERO: Self = Self::exactly(0);
     const ONE: Self = Self::exactly(1);
 
-    /// A number that is known.
+    /// An exact number.
     #[must_use]
     pub const fn exactly(n: u64) -> Self {
         Self { min: n, max: n }
@@ -81,16 +81,16 @@ fn scale(n: u64, factor: f64) -> u64 {
     }
 }
 
-/// Knows how large inputs can be, by the way to them.
+/// Provides the sizes of inputs by path.
 ///
-/// The way starts with a variable; `@items`, `@keys` and `@values` stand for
-/// what is in a list or map.
+/// A path starts with a variable; `@items`, `@keys` and `@values` denote the contents of a list or
+/// map.
 pub trait Sizes {
-    /// The size of the value found there, if it is bounded.
+    /// The size of the value at a path, if it is bounded.
     fn size(&self, path: &[String], of: &Type) -> Option<Estimate>;
 }
 
-/// Knows nothing.
+/// Provides no sizes.
 #[derive(Debug, Clone, Copy)]
 pub struct UnknownSizes;
 
@@ -100,7 +100,7 @@ impl Sizes for UnknownSizes {
     }
 }
 
-/// The least and the most a checked expression can cost.
+/// The minimum and maximum cost of a checked expression.
 pub(crate) fn estimate(checked: &Checked<'_>, sizes: &dyn Sizes) -> Estimate {
     let mut coster = Coster {
         checked,
@@ -113,7 +113,7 @@ pub(crate) fn estimate(checked: &Checked<'_>, sizes: &dyn Sizes) -> Estimate {
     coster.cost(checked.ast.root)
 }
 
-/// The sizes of what is in a list or map.
+/// The sizes of the contents of a list or map.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     is_list: bool,
@@ -132,7 +132,7 @@ impl Entry {
     }
 }
 
-/// A loop variable, or a name for a value.
+/// A loop variable, or a bound variable.
 #[derive(Debug, Clone)]
 struct Local {
     name: String,
@@ -147,7 +147,7 @@ struct CallEstimate {
     result: Option<Estimate>,
 }
 
-/// An operand of a call as the rules see it.
+/// An operand of a call, for the cost rules.
 struct Operand {
     id: NodeId,
     path: Vec<String>,
@@ -230,10 +230,10 @@ impl Coster<'_, '_, '_> {
         }
     }
 
-    /// The cost of a node and everything below it.
+    /// The cost of a node and its descendants.
     ///
-    /// This and what it calls with a node below call each other for every level of the tree, so
-    /// whatever else there is to do is done in functions of its own: their locals are gone by then.
+    /// This and its callees recurse for every level of the tree, so all other work is done in
+    /// separate functions, whose frames are gone by then.
     fn cost(&mut self, id: NodeId) -> Estimate {
         let checked = self.checked;
         match checked.ast.expr(id) {
@@ -273,7 +273,7 @@ impl Coster<'_, '_, '_> {
         Estimate::ONE
     }
 
-    /// The cost of a selection besides that of its operand.
+    /// The cost of a selection, without that of its operand.
     fn select(&mut self, id: NodeId, operand: NodeId, field: &str) -> Estimate {
         let path = self.extended(operand, field);
         self.paths.insert(id, path);
@@ -343,7 +343,7 @@ impl Coster<'_, '_, '_> {
         });
     }
 
-    /// Names what a loop walks over: its keys or its values.
+    /// Binds a loop variable to the keys or values of the range.
     fn push_item(&mut self, name: &str, range: NodeId, values: bool) {
         let entry = self.entry(range);
         let is_list = match entry {
@@ -423,7 +423,7 @@ impl Coster<'_, '_, '_> {
         costs
     }
 
-    /// The cost of a call whose arguments cost this much.
+    /// The cost of a call, with the given costs of its arguments.
     fn call(&mut self, id: NodeId, costs: &[Estimate]) -> Estimate {
         let checked = self.checked;
         let Expr::Call {
@@ -455,14 +455,14 @@ impl Coster<'_, '_, '_> {
         args.iter().map(|arg| self.operand(*arg)).collect()
     }
 
-    /// Gives a node the sizes of another.
+    /// Copies the sizes of one node to another.
     fn pass_on(&mut self, from: NodeId, to: NodeId) {
         let (size, entry) = (self.size(from), self.entry(from));
         self.set_size(to, size);
         self.set_entry(to, entry);
     }
 
-    /// The cost of a call besides that of its receiver.
+    /// The cost of a call, without that of its receiver.
     fn called(
         &mut self,
         id: NodeId,

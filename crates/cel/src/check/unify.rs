@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use crate::types::Type;
 
-/// The most parts of a type that is inferred. A map of maps doubles with each variable that names the one before; what
-/// has more parts is of any type, and checked when evaluated.
+/// The maximum number of components of an inferred type. A map of maps doubles with each variable that refers to the
+/// previous one; larger types become `dyn`, and are checked at evaluation.
 const MAX_PARTS: usize = 256;
-/// The most pairs of parts that one assignment compares; then any type fits.
+/// The maximum number of component pairs compared by one assignment; beyond that, any type is assignable.
 const MAX_STEPS: usize = 4096;
 
 /// The type parameters inferred so far.
 #[derive(Debug, Default)]
 pub(crate) struct Substitution {
     bound: Vec<Option<Type>>,
-    /// Steps that the assignment at hand has left.
+    /// The remaining steps of the current assignment.
     left: usize,
-    /// Bindings to undo when an attempt fails: the parameter and what it was.
+    /// Bindings to undo when an attempt fails: the parameter and its previous type.
     trail: Vec<(u32, Option<Type>)>,
 }
 
@@ -47,7 +47,7 @@ impl Substitution {
         }
     }
 
-    /// Assigns every type of `from` to its counterpart; bindings stay only if all succeed.
+    /// Assigns every type of `from` to its counterpart; bindings are kept only if all succeed.
     pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
         let mark = self.trail.len();
         self.left = MAX_STEPS;
@@ -58,7 +58,7 @@ impl Substitution {
         fits
     }
 
-    /// Assigns `from` to `to`; bindings stay only if it succeeds.
+    /// Assigns `from` to `to`; bindings are kept only on success.
     pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> bool {
         let mark = self.trail.len();
         self.left = MAX_STEPS;
@@ -118,7 +118,7 @@ impl Substitution {
         }
     }
 
-    /// Returns true if `t1` is or can become what `param` stands for, and true if that was known.
+    /// Returns whether `t1` is assignable to `param`, and whether `param` was bound.
     fn substitutes(&mut self, t1: &Type, param: u32) -> (bool, bool) {
         if matches!(t1, Type::Param(p) if *p == param) {
             return (true, true);
@@ -143,7 +143,7 @@ impl Substitution {
         (false, false)
     }
 
-    /// Returns true if `param` does not occur within `t`, as far as one looks.
+    /// Occurs check: returns true if `param` does not occur within `t`, up to the step limit.
     fn absent(&self, param: u32, t: &Type) -> bool {
         let mut open = vec![t];
         for _ in 0..MAX_STEPS {
@@ -158,7 +158,7 @@ impl Substitution {
         false
     }
 
-    /// Returns true if these types have too many parts together for one to be made of them.
+    /// Returns true if these types together have too many components for an inferred type.
     pub(crate) fn is_large(&self, types: &[&Type]) -> bool {
         let mut open = types.to_vec();
         for _ in 0..MAX_PARTS {
@@ -172,7 +172,7 @@ impl Substitution {
         true
     }
 
-    /// `t` with known parameters replaced; unknown ones become `dyn` if asked to.
+    /// Substitutes bound parameters in `t`; unbound ones become `dyn` with `unknown_as_dyn`.
     pub(crate) fn apply(&self, t: &Type, unknown_as_dyn: bool) -> Type {
         self.apply_within(t, unknown_as_dyn, &mut { MAX_PARTS })
     }
@@ -215,7 +215,7 @@ fn is_ground(t: &Type) -> bool {
     }
 }
 
-/// `t` with its parameters, numbered from zero, renumbered from `base`.
+/// Renumbers the parameters of `t`, numbered from zero, to start at `base`.
 pub(crate) fn instantiate(t: &Type, base: u32) -> Type {
     match t {
         Type::Param(p) => Type::Param(base + p),
@@ -231,7 +231,7 @@ pub(crate) fn instantiate(t: &Type, base: u32) -> Type {
     }
 }
 
-/// The type of the two that says less.
+/// The more general of two types.
 pub(crate) fn most_general(t1: &Type, t2: &Type) -> Type {
     if says_no_more(t1, t2) {
         t1.clone()
@@ -258,7 +258,7 @@ fn says_no_more(t1: &Type, t2: &Type) -> bool {
     }
 }
 
-/// Returns true for types that accept null.
+/// Returns true for nullable types.
 fn accepts_null(t: &Type) -> bool {
     matches!(
         t,

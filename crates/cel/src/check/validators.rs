@@ -1,4 +1,4 @@
-//! Checks on a tree that already has types: literals that can never work.
+//! Validators of a typed tree: literals that always fail.
 //!
 //! UPSTREAM: cel-go cel/validator.go, ext/formatting.go
 
@@ -11,14 +11,14 @@ use crate::strings::{Clause, ClauseError, Piece, pieces};
 use crate::syntax::ast::{Expr, Literal, NodeId};
 use crate::types::Type;
 
-/// A node, and whether it stands somewhere below a call of `format`.
+/// A node, and whether it is an argument of a `format` call, at any depth.
 type Placed = (NodeId, bool);
 
-/// The issues of a tree in which every type fits.
+/// The issues of a well-typed tree.
 pub(super) fn validate(checked: &Checked<'_>) -> Vec<Issue> {
     let mut order = Vec::with_capacity(checked.ast.len());
     descend(checked, checked.ast.root, &mut order);
-    // A node without a type would be taken for `dyn`, which fits everything.
+    // A node without a type would be treated as `dyn`, which is assignable to every type.
     if let Some((untyped, _)) = order
         .iter()
         .find(|(id, _)| checked.known_type(*id).is_none())
@@ -29,7 +29,7 @@ pub(super) fn validate(checked: &Checked<'_>) -> Vec<Issue> {
     let mut issues = Vec::new();
     for (id, in_format) in &order {
         match checked.ast.expr(*id) {
-            // Arguments of `format` may be of any mixture.
+            // Arguments of `format` may be of mixed types.
             Expr::List { .. } if !in_format => homogeneous_list(checked, *id, &mut issues),
             Expr::Map { .. } if !in_format => homogeneous_map(checked, *id, &mut issues),
             Expr::Call { function, .. } => match &**function {
@@ -45,7 +45,7 @@ pub(super) fn validate(checked: &Checked<'_>) -> Vec<Issue> {
     issues
 }
 
-/// Every node below `id` and itself, outer ones first, and whether it is inside a format call.
+/// Collects `id` and its descendants, parents first, and whether each is inside a `format` call.
 fn descend(checked: &Checked<'_>, id: NodeId, out: &mut Vec<Placed>) {
     let mut pending = vec![(id, false)];
     while let Some((id, in_format)) = pending.pop() {
@@ -86,14 +86,14 @@ fn descend(checked: &Checked<'_>, id: NodeId, out: &mut Vec<Placed>) {
                 }
             }
         }
-        // The last one in is the next one out.
+        // The stack pops the last one first.
         if let Some(added) = pending.get_mut(first..) {
             added.reverse();
         }
     }
 }
 
-/// A literal first argument must be one the function accepts.
+/// Validates a literal first argument, such as a pattern or a timestamp.
 fn literal_argument(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
     let Expr::Call { function, args, .. } = checked.ast.expr(id) else {
         return;
@@ -120,7 +120,7 @@ fn accepts_literal(function: &str, literal: &Literal<'_>) -> bool {
     }
 }
 
-/// A literal format string must fit a literal list of arguments.
+/// Validates a literal format string against a literal list of arguments.
 fn format_string(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
     let Expr::Call {
         target: Some(target),
@@ -178,7 +178,7 @@ fn format_string(checked: &Checked<'_>, id: NodeId, issues: &mut Vec<Issue>) {
     }
 }
 
-/// Checks that a clause can print a value of this node's type; the error is the node at fault.
+/// Checks that a clause can format this node's type; the error is the node at fault.
 fn clause_accepts(checked: &Checked<'_>, clause: Clause, id: NodeId) -> Result<(), NodeId> {
     let t = checked.type_of(id).unwrapped();
     let fits = match (clause, t) {

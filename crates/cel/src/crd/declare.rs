@@ -1,4 +1,4 @@
-//! Schemas as types, and how large values of them can be.
+//! Schema types, and the size bounds of their values.
 //!
 //! UPSTREAM: apiserver pkg/cel/common/schemas.go, pkg/cel/types.go, pkg/cel/limits.go
 
@@ -9,25 +9,25 @@ use crate::schema::{Format, Kind, Schema};
 use crate::syntax::identifier::escape;
 use crate::types::Type;
 
-/// Bytes of the largest request that is accepted.
+/// The maximum request size in bytes.
 const MAX_REQUEST: u64 = 3 * 1024 * 1024;
-/// The longest text a request has room for between its quotes.
+/// The maximum string length in a request, without the quotes.
 const MAX_TEXT: u64 = MAX_REQUEST - 2;
-/// Bytes of the longest time or duration, quotes included.
+/// The maximum length in bytes of a timestamp or duration, quotes included.
 const MAX_TIME: u64 = 32;
-/// Bytes of a date, quotes included.
+/// The length in bytes of a date, quotes included.
 const DATE: u64 = 12;
 
-/// The name of the type of `self`; upstream's ends in a reading of the clock.
+/// The type name of `self`; upstream's ends in a timestamp.
 const SELF_TYPE: &str = "selfType0";
 
-/// A schema as a type, with the sizes it allows.
+/// The type of a schema, with its size bounds.
 #[derive(Debug, Clone)]
 pub(crate) struct Declared {
     of: Type,
-    /// The largest size of the value: elements, entries or bytes.
+    /// The maximum size of the value: elements, entries or bytes.
     max: u64,
-    /// The fewest bytes the value takes as JSON.
+    /// The minimum size in bytes of the value as JSON.
     min_bytes: u64,
     parts: Parts,
 }
@@ -40,10 +40,10 @@ enum Parts {
     Entries(Box<Declared>),
 }
 
-/// A message type found in a schema: its name and its fields.
+/// A message type of a schema: its name and its fields.
 pub(crate) type Message = (String, Vec<(String, Type)>);
 
-/// An environment that also has these message types.
+/// Adds message types to an environment.
 pub(crate) fn with_messages(mut env: Environment, messages: &[Message]) -> Environment {
     for (name, fields) in messages {
         let fields = fields.iter().map(|(name, of)| (name.as_str(), of.clone()));
@@ -53,24 +53,25 @@ pub(crate) fn with_messages(mut env: Environment, messages: &[Message]) -> Envir
 }
 
 impl Declared {
-    /// The type of `self`, with the message types in it; none if rules cannot see such values.
+    /// The type of `self`, with its message types; `None` if rules cannot access values of the
+    /// schema.
     pub(crate) fn new(schema: &Schema) -> Option<(Self, Vec<Message>)> {
         Self::named(schema, SELF_TYPE)
     }
 
-    /// The same with another name for the type of the whole.
+    /// Like [`Self::new`], with another name for the root type.
     pub(crate) fn named(schema: &Schema, name: &str) -> Option<(Self, Vec<Message>)> {
         let mut messages = Vec::new();
         let declared = declare(schema, name, &mut messages)?;
         Some((declared, messages))
     }
 
-    /// The type of the whole.
+    /// The root type.
     pub(crate) fn type_of(&self) -> &Type {
         &self.of
     }
 
-    /// An environment with `self` and `oldSelf`.
+    /// The environment with `self` and `oldSelf`.
     pub(crate) fn environment(&self, messages: &[Message], optional_old_self: bool) -> Environment {
         let env = with_messages(Environment::new(), messages);
         let old_self = if optional_old_self {
@@ -82,7 +83,7 @@ impl Declared {
             .variable("oldSelf", old_self)
     }
 
-    /// The number of such values that fit into a request, a comma after each.
+    /// The maximum number of such values in a request, each followed by a comma.
     pub(crate) fn max_cardinality(&self) -> u64 {
         MAX_REQUEST / (self.min_bytes + 1)
     }
@@ -100,12 +101,12 @@ impl Declared {
 
 impl Sizes for Declared {
     fn size(&self, path: &[String], _: &Type) -> Option<Estimate> {
-        // Whatever the variable is called, it is of this type.
+        // All variables are of this type.
         let (_, mut rest) = path.split_first()?;
         let mut declared = self;
         while let Some((name, deeper)) = rest.split_first() {
             if name == "@keys" && matches!(declared.parts, Parts::Entries(_)) {
-                // Keys are declared without a size, and have no parts.
+                // Keys are declared without a size, and are scalars.
                 return deeper.is_empty().then_some(Estimate { min: 0, max: 0 });
             }
             declared = declared.part(name)?;
@@ -169,7 +170,7 @@ fn object(schema: &Schema, name: &str, messages: &mut Vec<Message>) -> Declared 
     for (property, schema_of_property) in schema.properties.iter().flatten() {
         let escaped = escape(property);
         let inner = format!("{name}.{}", escaped.as_deref().unwrap_or_default());
-        // The types in a property nobody can name are of no use.
+        // The types of a property without a valid identifier are not used.
         let mut unnamed = Vec::new();
         let found = if escaped.is_some() {
             declare(schema_of_property, &inner, messages)
@@ -177,7 +178,7 @@ fn object(schema: &Schema, name: &str, messages: &mut Vec<Message>) -> Declared 
             declare(schema_of_property, &inner, &mut unnamed)
         };
         let Some(declared) = found else { continue };
-        // What has a default is filled in by the server and need not be in the request.
+        // Properties with a default need not be in the request.
         if schema.required.contains(property) && !schema_of_property.has_default {
             min_bytes += property.len() as u64 + declared.min_bytes + 4;
         }
@@ -212,7 +213,7 @@ fn text(schema: &Schema) -> Declared {
     }
 }
 
-/// The most bytes so many code points take.
+/// The maximum number of bytes of this many code points.
 fn code_points_as_bytes(length: u64) -> u64 {
     length.saturating_mul(4)
 }

@@ -1,4 +1,4 @@
-//! Compiling rules, what they may cost, and running them.
+//! Compiles rules, checks their cost limits, and evaluates them.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/cel/compilation.go,
 //! pkg/apis/apiextensions/validation/validation.go
@@ -22,14 +22,14 @@ use crate::value::typed::typed;
 /// The type of `oldSelf` in a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OldSelf {
-    /// As a value; the rule is skipped when there is none.
+    /// The plain type; the rule is skipped without an old value.
     #[default]
     Value,
-    /// As an optional value; the rule always runs (`optionalOldSelf: true`).
+    /// An optional value; the rule is always evaluated (`optionalOldSelf: true`).
     Optional,
 }
 
-/// The environment of the rules of one schema, with the sizes its values can have.
+/// The environment of the rules of one schema, with the size bounds of its values.
 #[derive(Debug, Clone)]
 pub struct Scope {
     declared: Declared,
@@ -37,7 +37,7 @@ pub struct Scope {
     optional_env: Environment,
 }
 
-/// A rule or a message expression ready to run.
+/// A compiled rule or message expression.
 #[derive(Debug)]
 pub struct Rule {
     program: Program,
@@ -46,16 +46,16 @@ pub struct Rule {
     uses_old_self: bool,
 }
 
-/// A rule that is refused.
+/// A rejected rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleError {
-    /// Rules cannot see values of this schema.
+    /// Rules cannot access values of this schema.
     NoType,
-    /// There is nothing but white space.
+    /// The expression is empty or white space.
     Empty,
     /// The expression does not compile.
     Rule(CompileError),
-    /// The expression for the message does not compile.
+    /// The message expression does not compile.
     Message(CompileError),
 }
 
@@ -81,11 +81,11 @@ impl fmt::Display for RuleError {
 
 impl std::error::Error for RuleError {}
 
-/// Compiles one rule of a schema; for several, make a [`Scope`] and keep it.
+/// Compiles one rule of a schema; for several, create a [`Scope`] and reuse it.
 ///
 /// # Errors
 ///
-/// [`RuleError`], which prints as Kubernetes does.
+/// [`RuleError`], with Kubernetes' error text.
 pub fn compile_rule(rule: &str, schema: &Schema, old_self: OldSelf) -> Result<Rule, RuleError> {
     Scope::new(schema)
         .ok_or(RuleError::NoType)?
@@ -93,7 +93,7 @@ pub fn compile_rule(rule: &str, schema: &Schema, old_self: OldSelf) -> Result<Ru
 }
 
 impl Scope {
-    /// The scope of the rules of a schema; none if rules cannot see values of it.
+    /// The scope of a schema's rules; `None` if rules cannot access its values.
     #[must_use]
     pub fn new(schema: &Schema) -> Option<Self> {
         let (declared, messages) = Declared::new(schema)?;
@@ -106,7 +106,7 @@ impl Scope {
         })
     }
 
-    /// The names that expressions can use.
+    /// The environment of the expressions.
     #[must_use]
     pub fn environment(&self, old_self: OldSelf) -> &Environment {
         match old_self {
@@ -119,8 +119,8 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// [`RuleError`], which prints as Kubernetes does. A rule that can cost too much is no error
-    /// here, because how often it runs depends on the schemas around it: see [`rule_too_costly`].
+    /// [`RuleError`], with Kubernetes' error text. Exceeding the cost limit is no error here,
+    /// because the number of evaluations depends on the enclosing schemas: see [`rule_too_costly`].
     pub fn compile_rule(&self, rule: &str, old_self: OldSelf) -> Result<Rule, RuleError> {
         if rule.trim().is_empty() {
             return Err(RuleError::Empty);
@@ -129,11 +129,11 @@ impl Scope {
             .map_err(RuleError::Rule)
     }
 
-    /// Compiles the expression for a rule's message and estimates its cost.
+    /// Compiles the message expression of a rule and estimates its cost.
     ///
     /// # Errors
     ///
-    /// [`RuleError`], which prints as Kubernetes does.
+    /// [`RuleError`], with Kubernetes' error text.
     pub fn compile_message(&self, text: &str, old_self: OldSelf) -> Result<Rule, RuleError> {
         self.compile(text, old_self, &Type::String)
             .map_err(RuleError::Message)
@@ -169,45 +169,44 @@ impl Scope {
 }
 
 impl Rule {
-    /// The program of the rule, for evaluations that are recorded.
+    /// The program of the rule, for recorded evaluations.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// The most units one run of the rule can cost, given the sizes its schema allows.
+    /// The maximum cost of one evaluation of the rule, given the size bounds of its schema.
     #[must_use]
     pub fn max_cost(&self) -> u64 {
         self.max_cost
     }
 
-    /// The number of times the rule can run for one request when nothing around its schema bounds
-    /// that.
+    /// The maximum number of evaluations of the rule per request if no enclosing schema is bounded.
     #[must_use]
     pub fn max_cardinality(&self) -> u64 {
         self.max_cardinality
     }
 
-    /// The most units all runs of the rule for one request can cost.
+    /// The maximum cost of all evaluations of the rule per request.
     ///
-    /// `cardinality` is the product of `maxItems` and `maxProperties` of the schemas around, or
-    /// none if one of them has no limit.
+    /// `cardinality` is the product of `maxItems` and `maxProperties` of the enclosing schemas, or
+    /// `None` if one of them is unbounded.
     #[must_use]
     pub fn total_cost(&self, cardinality: Option<u64>) -> u64 {
         self.max_cost
             .saturating_mul(cardinality.unwrap_or(self.max_cardinality))
     }
 
-    /// Returns true if the rule mentions `oldSelf`, or a loop variable of that name.
+    /// Returns true if the rule uses `oldSelf`, or a loop variable of that name.
     #[must_use]
     pub fn uses_old_self(&self) -> bool {
         self.uses_old_self
     }
 
-    /// Runs the rule.
+    /// Evaluates the rule.
     ///
-    /// One that [uses](Self::uses_old_self) `oldSelf` is to be skipped when there is none, unless
-    /// it is optional.
+    /// A rule that [uses](Self::uses_old_self) `oldSelf` must be skipped without an old value,
+    /// unless `oldSelf` is optional.
     #[must_use]
     pub fn evaluate<'a>(&'a self, inputs: &'a Inputs<'a>, limits: Limits<'_>) -> Evaluation<'a> {
         evaluate(&self.program, &inputs.0, limits)
@@ -219,14 +218,14 @@ impl Rule {
 pub struct Inputs<'a>(Vec<Value<'a>>);
 
 impl<'a> Inputs<'a> {
-    /// The values in the order of declaration.
+    /// The values in order of declaration.
     #[must_use]
     pub fn values(&self) -> &[Value<'a>] {
         &self.0
     }
 
-    /// Values of a schema, borrowed; of a resource's root, the schema must have been made
-    /// [one of a root](Schema::into_resource_root).
+    /// Borrows values of a schema; for the root of a resource, the schema must be [a root
+    /// schema](Schema::into_resource_root).
     #[must_use]
     pub fn new(schema: &'a Schema, value: &'a Json, old: Option<&'a Json>, as_: OldSelf) -> Self {
         let old = old.filter(|old| !old.is_null());
@@ -240,7 +239,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// The error for a rule of that total cost, if it is forbidden.
+/// The error for a rule whose total cost exceeds the limit.
 ///
 /// ```
 /// use lockgate_cel::crd::rule_too_costly;
@@ -253,7 +252,7 @@ pub fn rule_too_costly(cost: u64) -> Option<String> {
     too_costly("estimated rule cost", cost, ESTIMATED_RULE_LIMIT)
 }
 
-/// The error for a message expression of that cost, if it is forbidden.
+/// The error for a message expression whose cost exceeds the limit.
 #[must_use]
 pub fn message_too_costly(cost: u64) -> Option<String> {
     too_costly(
@@ -263,7 +262,7 @@ pub fn message_too_costly(cost: u64) -> Option<String> {
     )
 }
 
-/// The error for the rules of a custom resource together, if they are forbidden.
+/// The error for a custom resource whose total rule cost exceeds the limit.
 #[must_use]
 pub fn resource_too_costly(cost: u64) -> Option<String> {
     const ALL: &str =
@@ -279,7 +278,7 @@ fn too_costly(what: &str, cost: u64, limit: u64) -> Option<String> {
     let factor = if times > 100.0 {
         "more than 100x".to_owned()
     } else if times < 1.5 {
-        // One digit would say that the budget is exceeded by 1.0x.
+        // With one digit, the message would say that the budget is exceeded by 1.0x.
         format!("{times:.6}x")
     } else {
         format!("{times:.1}x")

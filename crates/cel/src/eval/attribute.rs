@@ -1,4 +1,4 @@
-//! Variables and what is selected from them.
+//! Variables and selections from them.
 //!
 //! UPSTREAM: cel-go interpreter/attributes.go
 
@@ -10,10 +10,9 @@ use crate::eval::program::{Attribute, Path, Qualifier, QualifierKey, Root};
 use crate::eval::record::Trace;
 use crate::value::{Error, Failure, Value};
 
-/// A value, and whether it is still the document's own.
+/// A value, and whether it is still a native value of the document.
 ///
-/// Upstream converts values lazily, and one message shows which side of the
-/// conversion a value is on.
+/// Upstream converts values lazily, and one error message depends on whether a value is converted.
 struct Resolved<'a> {
     value: Value<'a>,
     native: bool,
@@ -26,7 +25,7 @@ enum Found<'a> {
 }
 
 impl<'a, T: Trace> Machine<'a, '_, T> {
-    /// The value of an attribute, charged.
+    /// The value of an attribute, with its charge.
     #[inline(never)]
     pub(crate) fn attribute(&mut self, attribute: &'a Attribute) -> Argument<'a> {
         let resolved = self.resolve(attribute);
@@ -60,13 +59,13 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// The value at the end of a path, if all of it is in a document. Charges nothing.
+    /// The value at the end of a path, if it is in a document. Charges nothing.
     #[inline]
     pub(crate) fn walk(&self, path: &Path) -> Option<&'a Json> {
         walk(self.start(path)?, &path.fields)
     }
 
-    /// Fields of a document; anything else is left to [`Self::attribute`].
+    /// Selects fields of a document; otherwise falls back to [`Self::attribute`].
     #[inline]
     pub(crate) fn path(&mut self, path: &'a Path) -> Argument<'a> {
         match self.walk(path) {
@@ -118,7 +117,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         match root {
             Value::Optional(Some(inner)) => match reopened(&inner) {
                 Ok(value) => self.qualify(value, true, false, &attribute.qualifiers),
-                // Whoever takes the value out gets the error.
+                // Selecting the value returns the error.
                 Err(error) if attribute.qualifiers.is_empty() => {
                     let value = Value::some(Value::Failed(error.into()));
                     Ok(Resolved {
@@ -155,7 +154,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     ) -> Result<Resolved<'a>, Error> {
         for qualifier in qualifiers {
             optional |= qualifier.optional;
-            // The common case first: a field of an object.
+            // Fast path: a field of an object.
             if let (QualifierKey::Field(field), Value::Json(Json::Object(entries))) =
                 (&qualifier.key, &value)
             {
@@ -225,7 +224,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         Ok(Resolved { value, native })
     }
 
-    /// Selects from any value; with `presence`, what is not there is no error.
+    /// Selects from any value; with `presence`, a missing field is no error.
     fn select(
         &mut self,
         value: &Value<'a>,
@@ -258,7 +257,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Selects a named expression, which may have to be evaluated for it.
+    /// Selects a policy variable, evaluating it if necessary.
     fn named(&self, key: &Value<'_>, presence: bool) -> Result<Found<'a>, Error> {
         let name = key.as_str().ok_or_else(Error::no_such_overload)?;
         match self.named.and_then(|named| named.select(name)) {
@@ -269,7 +268,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     }
 }
 
-/// The value at the end of some fields, if each of them is in an object.
+/// The value at the end of a chain of fields, if each of them is in an object.
 #[inline]
 pub(crate) fn walk<'a>(mut json: &'a Json, fields: &[Box<str>]) -> Option<&'a Json> {
     for field in fields {
@@ -278,13 +277,13 @@ pub(crate) fn walk<'a>(mut json: &'a Json, fields: &[Box<str>]) -> Option<&'a Js
     Some(json)
 }
 
-/// Objects with more members than this are searched by order, not one by one.
+/// Objects with more members than this are searched by key order instead of scanned.
 const SCANNED: usize = 24;
 
 /// A member of an object.
 ///
-/// Most objects are small, and most of their names differ in length: looking at
-/// the lengths is quicker than comparing texts.
+/// Most objects are small, and most of their names differ in length: comparing lengths first is
+/// faster than comparing strings.
 #[inline]
 pub(crate) fn member<'a>(entries: &'a Object<String, Json>, name: &str) -> Option<&'a Json> {
     if entries.len() > SCANNED {
@@ -296,17 +295,17 @@ pub(crate) fn member<'a>(entries: &'a Object<String, Json>, name: &str) -> Optio
         .map(|(_, value)| value)
 }
 
-/// The content of an optional value once upstream has taken it out and put it back.
+/// The content of an optional value after upstream's conversion to a native value and back.
 ///
-/// It does so with every optional an attribute starts from, and not every value
-/// survives: types become text, and what has no plain form is an error.
+/// Upstream converts every optional at the start of an attribute, which is lossy: types become
+/// strings, and values without a native form are errors.
 fn reopened<'a>(value: &Value<'a>) -> Result<Value<'a>, Error> {
     match value {
         Value::Optional(None) => Ok(Value::Null),
         Value::Optional(Some(inner)) => reopened(inner),
         Value::Failed(error) => Err((**error).clone()),
         Value::Type(name) => Ok(Value::String(name.clone())),
-        // The plain form of what has a schema has none.
+        // The native form of a value with a schema has no schema.
         Value::Typed(json, _) => Ok(Value::from(*json)),
         Value::Opaque(opaque) => match opaque.plain_go_type() {
             Some("cel.Format") => Ok(value.clone()),
@@ -320,7 +319,7 @@ fn reopened<'a>(value: &Value<'a>) -> Result<Value<'a>, Error> {
     }
 }
 
-/// Returns true if upstream still has the document's own value after this selection.
+/// Returns true if upstream still has the document's native value after this selection.
 fn stays_native(value: &Value<'_>, key: &QualifierKey) -> bool {
     match (value, key) {
         (Value::Json(Json::Object(_)), QualifierKey::Field(_)) => true,
@@ -331,7 +330,7 @@ fn stays_native(value: &Value<'_>, key: &QualifierKey) -> bool {
     }
 }
 
-/// Only scalars can be selected by.
+/// Checks that the key of a selection is a scalar.
 pub(crate) fn check_key(key: &Value<'_>, native: bool) -> Result<(), Error> {
     match key {
         Value::Bool(_)
@@ -383,12 +382,12 @@ fn select<'a>(value: &Value<'a>, key: &Value<'_>, presence: bool) -> Result<Foun
     }
 }
 
-/// The failure of a selection that finds nothing.
+/// The error of a selection without a result.
 pub(crate) fn no_such_key(key: &Value<'_>) -> Error {
     Failure::NoSuchKey(key.to_string()).into()
 }
 
-/// The index a value stands for.
+/// Converts a value to a list index.
 pub(crate) fn list_index(key: &Value<'_>) -> Result<i64, Error> {
     let unsupported = || {
         Err(Error::text(format_args!(

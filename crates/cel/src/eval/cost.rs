@@ -6,58 +6,59 @@
 use crate::strings::code_points;
 use crate::value::{Error, Value};
 
-/// An argument as the evaluator has it: a value, or why there is none.
+/// An evaluated argument: a value or an error.
 pub(crate) type Argument<'a> = Result<Value<'a>, Error>;
 
-/// The rule by which a call is charged.
+/// The cost rule of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallCost {
     /// A constant number of units.
     Fixed(u64),
-    /// A tenth of the first operand, times a factor.
+    /// A tenth of the size of the first operand, times a factor.
     Traversal(u64),
-    /// A tenth of the shorter operand.
+    /// A tenth of the size of the shorter operand.
     Shorter,
-    /// A tenth of both operands together.
+    /// A tenth of the size of both operands together.
     Both,
     /// The length of the second operand.
     SecondLength,
-    /// Text against pattern.
+    /// The length of the string times that of the pattern.
     Pattern,
-    /// Text against part of a text.
+    /// The length of the string times that of the substring.
     Substring,
-    /// Every element of the first operand, in depth.
+    /// All elements of the first operand, recursively.
     DeepTraversal,
-    /// Reading a selector.
+    /// Parsing a selector.
     Selector,
-    /// A fifth of the result.
+    /// A fifth of the size of the result.
     Result,
-    /// A network contains an address; given as text or not.
+    /// A network contains an address; `text` if it is given as a string.
     ContainsIp { text: bool },
-    /// A network contains a network; given as text or not.
+    /// A network contains a network; `text` if it is given as a string.
     ContainsCidr { text: bool },
-    /// Checking a text against a named format.
+    /// Validating a string against a named format.
     Validate,
-    /// A list as long as the result.
+    /// Allocating a list of the result's length.
     ListResult,
-    /// A list as long as asked for.
+    /// Allocating a list of the requested length.
     ListRange,
     /// The elements of a list of lists, level by level.
     Flatten,
-    /// Every element of an operand against every other.
+    /// All pairs of elements of an operand.
     SelfCompare { operand: usize },
-    /// Every element of one list against every element of another, so many times.
+    /// All pairs of elements of two lists, times a factor.
     Sets(u64),
 }
 
-/// The part of a text's length a traversal is charged.
+/// The charge for traversing a string of this length.
 ///
 /// Upstream multiplies by 0.1 and rounds up; below 2^53 that is the same.
 pub(crate) fn tenth(size: u64) -> u64 {
     size.div_ceil(10)
 }
 
-/// The same of a text. Short ones are one unit, however many code points their bytes are.
+/// Like [`tenth`], for a string. Short strings are one unit, regardless of the number of code
+/// points.
 #[inline]
 pub(crate) fn tenth_of(text: &str) -> u64 {
     match text.len() {
@@ -71,14 +72,14 @@ fn quarter(size: u64) -> u64 {
     size.div_ceil(4)
 }
 
-/// The size of an argument for the purposes of cost; scalars count one.
+/// The size of an argument in cost rules; scalars have size one.
 pub(crate) fn size(argument: &Argument<'_>) -> u64 {
     argument
         .as_ref()
         .map_or(1, |value| value.size().unwrap_or(1))
 }
 
-/// The same, looking into optional values.
+/// Like [`size`], unwrapping optional values.
 pub(crate) fn size_within(argument: &Argument<'_>) -> u64 {
     let Ok(mut value) = argument.as_ref() else {
         return 1;
@@ -89,7 +90,7 @@ pub(crate) fn size_within(argument: &Argument<'_>) -> u64 {
     value.size().unwrap_or(1)
 }
 
-/// The charge for comparing two values for equality.
+/// The cost of an equality comparison.
 pub(crate) fn equality(left: &Argument<'_>, right: &Argument<'_>, not: bool) -> u64 {
     if !not && matches!(left, Ok(Value::Opaque(_))) {
         return 1;
@@ -98,7 +99,7 @@ pub(crate) fn equality(left: &Argument<'_>, right: &Argument<'_>, not: bool) -> 
 }
 
 impl CallCost {
-    /// The rule for a call of this function, by the overload it was resolved to, if to one.
+    /// The cost rule of a function, by its resolved overload, if any.
     pub(crate) fn of(function: &str, overload: Option<&str>) -> Self {
         if let Some(rule) = overload.and_then(Self::tracked) {
             return rule;
@@ -180,10 +181,9 @@ impl CallCost {
         matches!(self, Self::Result | Self::ListResult)
     }
 
-    /// The charge for these arguments, and for the result where it matters.
+    /// The cost of a call with these arguments, and its result where it is needed.
     ///
-    /// Some rules look at their arguments so closely that upstream's interpreter
-    /// gives up when they are not what they should be.
+    /// For some rules, upstream's interpreter panics if arguments have unexpected types.
     pub(crate) fn charge(
         self,
         args: &[Argument<'_>],
@@ -261,7 +261,7 @@ fn allocated(factor: f64, size: u64) -> u64 {
         return (units as i64 as u64).wrapping_add(11);
     }
     if units >= u64::MAX as f64 {
-        // What the processor makes of a number too large.
+        // The overflow of Go's conversion on amd64.
         return (1 << 63) + 11;
     }
     (units as u64).saturating_add(11)
@@ -306,9 +306,9 @@ fn selector(length: u64) -> u64 {
     10 + tenth(length) + (requirements * 50.0).ceil() as u64
 }
 
-/// The cost of looking at every part of a value.
+/// The cost of traversing a value recursively.
 ///
-/// Bounded like the value itself: documents and literals nest only so deep.
+/// The recursion is bounded, as documents and literals have a maximum depth.
 fn deep(value: &Value<'_>) -> u64 {
     match value {
         Value::Str(text) => (text.len() as f64 * 0.1) as u64,

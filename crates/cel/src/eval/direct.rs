@@ -1,9 +1,9 @@
-//! Evaluates the commonest tests on documents directly: no machine, no values, nothing to drop.
+//! Evaluates the most common tests on documents directly, without the machine or values.
 //!
-//! Nothing fails here. Whatever is unusual (a field that is absent, another type, the end of a limit, an
-//! interrupt) is `None`, and the machine evaluates the same steps from the start. Evaluating them has no
-//! effects, so nobody sees the first attempt; and since cost only grows, a total within the limit was
-//! within it at every step.
+//! There are no errors here. Anything unusual (a missing field, another type, an exceeded limit, an
+//! interrupt) is `None`, and the machine then evaluates the same steps from the start. The evaluation
+//! has no side effects, so the first attempt is not observable; and since cost only increases, a total
+//! within the limit was within it at every step.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ use crate::eval::program::{
 use crate::source::Span;
 use crate::value::Value;
 
-/// The number of loop variables tests can have here, those around them included.
+/// The maximum number of loop variables, enclosing loops included.
 pub(crate) const LOCALS: usize = 4;
 
 /// An operand of a test.
@@ -30,7 +30,7 @@ pub(crate) enum Operand<'a> {
     Int(i64),
     Text(&'a str),
     Texts(&'a [String]),
-    /// Anything else.
+    /// Any other JSON value.
     Json(&'a Json),
 }
 
@@ -47,7 +47,7 @@ impl<'a> From<&'a Json> for Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// Converts a value, if it is supported here.
+    /// Converts a value, if it is supported.
     pub(crate) fn of(value: &Value<'a>) -> Option<Self> {
         match value {
             Value::Bool(b) => Some(Self::Bool(*b)),
@@ -59,7 +59,7 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// The steps a step is made of, if [`Direct`] can evaluate it once it can evaluate those.
+/// The operands of a step that [`Direct`] can evaluate if it can evaluate its operands.
 pub(crate) fn parts(step: &Step) -> Option<[Option<StepId>; 2]> {
     let one = |part| Some([Some(part), None]);
     let two = |first, second| Some([Some(first), Some(second)]);
@@ -98,13 +98,13 @@ pub(crate) fn parts(step: &Step) -> Option<[Option<StepId>; 2]> {
     }
 }
 
-/// Puts a [`Test::Direct`] before the outermost of the tests that can be evaluated here.
+/// Wraps the outermost supported tests in [`Test::Direct`].
 pub(crate) fn make_direct(steps: &mut Vec<Step>, spans: &mut Vec<Span>, root: StepId) {
     let mut is_direct = Vec::with_capacity(steps.len());
     let mut is_inner = vec![false; steps.len()];
     for step in &*steps {
         let parts = parts(step).map(|parts| parts.into_iter().flatten());
-        // They come before the step.
+        // Operands precede the step.
         let can = |part: StepId| is_direct.get(part as usize) == Some(&true);
         let parts = parts.filter(|parts| parts.clone().all(can));
         is_direct.push(parts.is_some());
@@ -127,7 +127,7 @@ pub(crate) fn make_direct(steps: &mut Vec<Step>, spans: &mut Vec<Span>, root: St
         if is_direct && is_test && !is_inner {
             let test = std::mem::replace(step, Step::Test(Test::Direct(end)));
             steps.push(test);
-            // The step in its place is the one that is recorded.
+            // The wrapping step is the recorded one.
             spans.push(Span::default());
         }
     }
@@ -138,7 +138,7 @@ pub(crate) struct Direct<'a, 'l> {
     program: &'a Program,
     inputs: &'l Inputs<'a>,
     limits: Limits<'l>,
-    /// The loop variables that have values, those of loops around the test included.
+    /// The loop variables with values, those of enclosing loops included.
     pub(crate) locals: [Option<Operand<'a>>; LOCALS],
     pub(crate) cost: u64,
     rounds: u32,
@@ -157,16 +157,16 @@ impl<'a, 'l> Direct<'a, 'l> {
         }
     }
 
-    /// The answer of a test, and the cost with it.
+    /// The result of a test, and its cost.
     #[inline]
     pub(crate) fn attempt(mut self, id: StepId) -> Option<(bool, u64)> {
         let answer = self.truth(id)?;
         (self.cost <= self.limits.cost).then_some((answer, self.cost))
     }
 
-    /// The answer of a step that gives one.
+    /// The boolean result of a step.
     ///
-    /// Calls itself for what is on the left side of an operator alone.
+    /// Recurses only into the left side of an operator.
     fn truth(&mut self, mut id: StepId) -> Option<bool> {
         let mut negated = false;
         loop {
@@ -356,7 +356,7 @@ impl<'a, 'l> Direct<'a, 'l> {
         Some(found)
     }
 
-    /// `all` and `exists`, charged round by round as in [`super::loops`].
+    /// `all` and `exists`, charged per iteration as in [`super::loops`].
     fn quantifier(&mut self, l: &'a Loop, settles: bool) -> Option<bool> {
         match self.operand(l.range)? {
             Operand::Json(Json::Array(elements)) => {

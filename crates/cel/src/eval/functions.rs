@@ -1,4 +1,4 @@
-//! Functions and the values they are called with.
+//! Functions, and the dispatch of calls to them.
 
 mod format;
 mod kubernetes;
@@ -14,10 +14,10 @@ use crate::value::{Error, Value};
 
 pub(crate) use table::{implementation, singleton};
 
-/// The code of an overload. The number is the units still left.
+/// The implementation of an overload. The number is the remaining budget.
 pub(crate) type Implementation = for<'a> fn(u64, &[Value<'a>]) -> Argument<'a>;
 
-/// Returns true for a conversion, whose constant arguments are converted beforehand.
+/// Returns true for a conversion, whose constant arguments are folded.
 pub(crate) fn is_conversion(function: &str) -> bool {
     matches!(
         function,
@@ -34,7 +34,7 @@ pub(crate) fn is_conversion(function: &str) -> bool {
     )
 }
 
-/// Returns true if the arguments are of the types an overload is declared for.
+/// Returns true if the arguments match the declared types of an overload.
 ///
 /// UPSTREAM: cel-go common/decls/decls.go matchesRuntimeSignature
 pub(crate) fn fits(id: OverloadId, args: &[Value<'_>]) -> bool {
@@ -45,7 +45,7 @@ fn matches_all(types: &[Type], args: &[Value<'_>]) -> bool {
     types.len() == args.len() && types.iter().zip(args).all(|(t, arg)| matches(t, arg))
 }
 
-/// Returns true if a value is of a type, judging containers by their first element.
+/// Returns true if a value is of a type; for containers, only the first element is checked.
 fn matches(t: &Type, value: &Value<'_>) -> bool {
     match t {
         Type::Dyn | Type::Any | Type::Param(_) => true,
@@ -66,7 +66,7 @@ fn matches(t: &Type, value: &Value<'_>) -> bool {
     }
 }
 
-/// Calls the first overload that fits the arguments.
+/// Calls the first matching overload.
 pub(crate) fn dispatch<'a>(
     function: &'static Function,
     name: &'static str,
@@ -84,7 +84,7 @@ pub(crate) fn dispatch<'a>(
     }
 }
 
-/// The error for a call whose arguments fit no overload.
+/// The error for a call without a matching overload.
 pub(crate) fn no_such_call(function: &str, args: &[Value<'_>]) -> Error {
     let types: Vec<_> = args.iter().map(Value::type_name).collect();
     Error::text(format_args!(

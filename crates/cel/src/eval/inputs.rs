@@ -10,7 +10,7 @@ pub struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// The same with these fields, in the order of
+    /// Sets the precomputed fields, in the order of
     /// [`known_fields`](crate::check::Environment::known_fields).
     #[must_use]
     #[inline]
@@ -40,14 +40,13 @@ impl<'a> From<&'a Vec<Value<'a>>> for Inputs<'a> {
     }
 }
 
-/// A field of a variable that is at hand, so that nobody has to search the variable for it. It is equal to
-/// what a search finds.
+/// A precomputed field of a variable, equal to the result of a lookup in the variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KnownField {
-    /// A text.
+    /// A string.
     Text(Box<str>),
-    /// A list of texts.
+    /// A list of strings.
     Texts(Vec<String>),
-    /// Only a search finds out.
+    /// Requires a lookup.
     Unknown,
 }

@@ -1,7 +1,7 @@
 //! The looping macros.
 //!
-//! Each loop charges what its expansion would: the accumulator is read once for
-//! the condition and once for the step, and once more for the result.
+//! Each loop charges the same as its expansion: the accumulator is read once for the condition and
+//! once for the step, and once more for the result.
 
 use serde_json::Value as Json;
 
@@ -11,13 +11,13 @@ use crate::eval::program::{Loop, MapBody, StepId};
 use crate::eval::record::Trace;
 use crate::value::{Error, Map, Value, typed};
 
-/// The result of a round: true to go on.
+/// The result of an iteration: true to continue.
 type Round = Result<bool, Error>;
 
 impl<'a, T: Trace> Machine<'a, '_, T> {
-    /// Runs `round` for each element or key until it says to stop.
+    /// Runs `round` for each element or key until it returns false.
     ///
-    /// Returns whether the loop was interrupted.
+    /// Returns true if the loop was interrupted.
     fn each(
         &mut self,
         l: &'a Loop,
@@ -102,7 +102,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             }
             return Ok(false);
         }
-        // Upstream loops over the values of these, and takes them for keys.
+        // Upstream iterates over the values of variables, and uses them as keys.
         if let (Value::Variables, Some(named)) = (&range, self.named) {
             for key in (0..named.len()).map_while(|at| named.at(at)) {
                 if let Some(slot2) = l.slot2 {
@@ -141,7 +141,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         result
     }
 
-    /// `all` and `exists`: ends as soon as an element settles the matter.
+    /// `all` and `exists`: stops at the first element that determines the result.
     pub(crate) fn quantifier(&mut self, l: &'a Loop, settles: bool) -> Result<bool, Error> {
         // `exists` negates the accumulator before testing it.
         let condition = if settles { 3 } else { 2 };
@@ -173,7 +173,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         self.finish(interrupted, result)
     }
 
-    /// `exists_one`: looks at every element.
+    /// `exists_one`: iterates over all elements.
     pub(crate) fn exists_one(&mut self, l: &'a Loop) -> Result<bool, Error> {
         let mut count: Result<u64, Error> = Ok(0);
         let interrupted = self.each(l, |machine| {
@@ -197,7 +197,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         count.map(|count| count == 1)
     }
 
-    /// Returns true if an element passes the filter; errors end up in the accumulator.
+    /// Returns true if the filter accepts an element; errors are results of the accumulator.
     fn passes(&mut self, filter: Option<StepId>) -> Result<Result<bool, Error>, Error> {
         let Some(filter) = filter else {
             return Ok(Ok(true));

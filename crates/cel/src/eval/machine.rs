@@ -1,4 +1,4 @@
-//! Walks a program.
+//! Interprets a program.
 //!
 //! UPSTREAM: cel-go interpreter/interpretable.go, interpreter/runtimecost.go
 
@@ -20,17 +20,17 @@ use crate::eval::record::{NoTrace, Recording, Trace};
 use crate::limits::PER_CALL_LIMIT;
 use crate::value::{Equality, Error, Map, Opaque, Value, typed};
 
-/// Rounds of a loop between two looks at the interrupt flag.
+/// The number of loop iterations between checks of the interrupt flag.
 pub(crate) const INTERRUPT_EVERY: u32 = 100;
-/// Loop variables kept without allocating.
+/// The number of loop variables without allocation.
 const INLINE_SLOTS: usize = LOCALS;
 
-/// The bounds of an evaluation.
+/// The limits of an evaluation.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits<'a> {
-    /// Most units the evaluation may cost.
+    /// The maximum cost of the evaluation.
     pub cost: u64,
-    /// Looked at every hundred rounds of a loop; `true` ends it.
+    /// Checked every hundred iterations of a loop; `true` interrupts it.
     pub interrupt: Option<&'a AtomicBool>,
 }
 
@@ -43,12 +43,12 @@ impl Default for Limits<'_> {
     }
 }
 
-/// The outcome of an evaluation and what it cost.
+/// The outcome of an evaluation and its cost.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
-    /// The value, or why there is none.
+    /// The value or the error.
     pub value: Result<Value<'a>, Error>,
-    /// Units charged, the failing step included.
+    /// Units charged, including the failed step.
     pub cost: u64,
 }
 
@@ -157,7 +157,7 @@ fn walk<'a, T: Trace>(
 /// The content of a loop variable.
 #[derive(Debug, Clone)]
 pub(crate) enum Slot<'a> {
-    /// Not computed yet.
+    /// Not evaluated yet.
     Lazy(StepId),
     Ready(Argument<'a>),
 }
@@ -165,7 +165,7 @@ pub(crate) enum Slot<'a> {
 pub(crate) struct Machine<'a, 'l, T> {
     pub(crate) program: &'a Program,
     pub(crate) inputs: Inputs<'a>,
-    /// The expressions behind [`Value::Variables`].
+    /// The policy variables of [`Value::Variables`].
     pub(crate) named: Option<&'l Named<'a>>,
     slots: &'l mut [Slot<'a>],
     pub(crate) cost: u64,
@@ -176,7 +176,7 @@ pub(crate) struct Machine<'a, 'l, T> {
 }
 
 impl<'a, T: Trace> Machine<'a, '_, T> {
-    /// Charges a step that counts as several single ones.
+    /// Charges multiple units, each counted separately.
     #[inline]
     pub(crate) fn charge(&mut self, units: u64) -> Result<(), Error> {
         self.cost = self.cost.wrapping_add(units);
@@ -187,7 +187,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Upstream stops at the first unit too many.
+    /// Upstream stops at the first unit over the limit.
     #[cold]
     fn over(&mut self, units: u64) -> Error {
         let before = self.cost.wrapping_sub(units);
@@ -197,7 +197,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         Error::CostLimit
     }
 
-    /// Charges one step, however many units it is.
+    /// Charges one step of any number of units.
     #[inline]
     pub(crate) fn charge_once(&mut self, units: u64) -> Result<(), Error> {
         self.cost = self.cost.saturating_add(units);
@@ -208,7 +208,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Takes a unit back, as presence tests do.
+    /// Refunds a unit, as presence tests do.
     pub(crate) fn refund(&mut self) -> Result<(), Error> {
         self.cost = self.cost.wrapping_sub(1);
         if self.cost > self.limit {
@@ -224,7 +224,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// The document a loop variable holds, if it holds one.
+    /// The document of a loop variable, if it holds one.
     #[inline]
     pub(crate) fn local_json(&self, slot: u16) -> Option<&'a Json> {
         match self.slots.get(slot as usize) {
@@ -233,7 +233,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// The value of a loop variable, computed now if it was not needed before.
+    /// The value of a loop variable, evaluated on first use.
     pub(crate) fn local(&mut self, slot: u16) -> Argument<'a> {
         match self.slots.get(slot as usize) {
             Some(Slot::Ready(value)) => value.clone(),
@@ -250,7 +250,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Returns true once the evaluation was told to stop; checked now and then.
+    /// Returns true once the evaluation is interrupted; checks the flag only at intervals.
     pub(crate) fn interrupted(&mut self) -> bool {
         let Some(flag) = self.interrupt else {
             return false;
@@ -300,9 +300,9 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         outcome
     }
 
-    /// The answer of a step that is needed as one, without making a value of it.
+    /// The boolean result of a step, without creating a value.
     ///
-    /// `None` is any other value than true or false.
+    /// `None` is a value of another type.
     pub(crate) fn truth(&mut self, id: StepId) -> Result<Option<bool>, Error> {
         if let Step::Test(test) = self.program.step(id) {
             let answer = match T::FUSES {
@@ -317,7 +317,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Evaluates a test and records it, with less of the stack.
+    /// Evaluates and records a test, in a smaller stack frame.
     fn traced_test(&mut self, id: StepId, test: &'a Test) -> Result<bool, Error> {
         let spans = &self.program.spans;
         let span = || spans.get(id as usize).copied().unwrap_or_default();
@@ -339,7 +339,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Logical operators can nest much deeper than anything else, so they take little of the stack.
+    /// Logical operators nest much deeper than any other, so their stack frame is small.
     fn test(&mut self, test: &'a Test) -> Result<bool, Error> {
         let (left, right, settles) = match test {
             Test::And(left, right) => (left, right, false),
@@ -372,7 +372,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Tries a test without the rest of the machine, which takes over where that is not enough.
+    /// Evaluates a test with [`Direct`], and falls back to the machine.
     fn direct(&mut self, id: StepId) -> Result<bool, Error> {
         if T::FUSES {
             let limits = Limits {
@@ -394,7 +394,8 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         self.truth(id)?.ok_or_else(Error::no_such_overload)
     }
 
-    /// `&&` and `||`: an answer on either side prevails over an error on the other.
+    /// `&&` and `||`: a determining value on either side takes precedence over an error on the
+    /// other.
     fn logical(&mut self, left: StepId, right: StepId, settles: bool) -> Result<bool, Error> {
         let first = match self.truth(left) {
             Ok(Some(b)) if b == settles => return Ok(settles),
@@ -407,7 +408,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         settle(first, second, settles)
     }
 
-    /// Evaluates an operand, letting only the cost limit through as an error.
+    /// Evaluates an operand; only fatal errors are returned as the outer error.
     #[inline]
     pub(crate) fn operand(&mut self, id: StepId) -> Result<Argument<'a>, Error> {
         if let Step::Const(value) = self.program.step(id) {
@@ -456,7 +457,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// Tests text against a constant without going through the general call.
+    /// Tests a string against a constant without the general call.
     fn text_test(&mut self, test: &'a TextTest) -> Result<bool, Error> {
         let operand = self.operand(test.operand)?;
         match operand.as_ref().ok().and_then(Value::as_str) {
@@ -588,7 +589,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                 for arg in all {
                     let value = self.operand(*arg)?;
                     if call.stops_early && value.is_err() && args.len() + 1 < all.len() {
-                        // Arguments not looked at leave the call uncharged.
+                        // Arguments that are not evaluated leave the call uncharged.
                         return value;
                     }
                     args.push(value);
@@ -598,7 +599,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         self.apply(call, &args)
     }
 
-    /// Charges a call and runs it.
+    /// Charges and executes a call.
     fn apply(&mut self, call: &'a Call, args: &[Argument<'a>]) -> Argument<'a> {
         if !call.cost.needs_result() {
             self.charge_once(call.cost.charge(args, None)?)?;
@@ -642,7 +643,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         }
     }
 
-    /// The units left, which bound what a function may build.
+    /// The remaining budget, which bounds the result size of functions.
     pub(crate) fn budget(&self) -> u64 {
         self.limit.saturating_sub(self.cost)
     }
@@ -674,7 +675,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     }
 }
 
-/// The answer of a logical operator whose left side did not settle it.
+/// The result of a logical operator whose left side did not determine it.
 #[inline]
 fn settle(
     first: Option<Error>,
@@ -690,7 +691,7 @@ fn settle(
     }
 }
 
-/// The answer of a call that gives one.
+/// The boolean result of a call.
 fn answer(value: Value<'_>) -> Result<bool, Error> {
     match value {
         Value::Bool(b) => Ok(b),
@@ -702,7 +703,7 @@ fn is_fatal(outcome: &Argument<'_>) -> bool {
     outcome.as_ref().is_err_and(Error::is_fatal)
 }
 
-/// Refuses a key of a type that holds a slice in Go: upstream keeps maps and sets made by an
+/// Rejects a key of a type that contains a slice in Go: upstream stores maps and sets created by an
 /// expression in hash tables, and its interpreter panics when it looks such a key up.
 ///
 /// UPSTREAM: cel-go common/types/map.go (refValMapAccessor.Find)
@@ -732,7 +733,7 @@ pub(crate) fn contains(list: &Value<'_>, value: &Value<'_>) -> bool {
         .any(|element| value.equals_directly(&element) == Equality::Equal)
 }
 
-/// A constant of the program as a value that borrows from it.
+/// Borrows a constant of the program as a value.
 #[inline]
 fn constant<'a>(value: &'a Value<'static>) -> Value<'a> {
     match value {

@@ -1,4 +1,4 @@
-//! Protobuf message literals, where they stand for plain values.
+//! Literals of protobuf messages with a native CEL value.
 //!
 //! UPSTREAM: cel-go common/types/provider.go NewValue, common/types/object.go
 
@@ -54,7 +54,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     }
 }
 
-/// The plain value a message stands for.
+/// The CEL value of a message.
 fn build<'a>(type_name: &str, fields: &[(&str, Value<'a>)]) -> Argument<'a> {
     let unknown = || Err(Error::text(format_args!("unknown type '{type_name}'")));
     let Some(name) = type_name.strip_prefix("google.protobuf.") else {
@@ -131,7 +131,7 @@ fn whole(value: Option<&Value<'_>>) -> i64 {
     }
 }
 
-/// A value as it comes out of a JSON message, where every number is a double.
+/// Converts a value as in a JSON message, where every number is a double.
 fn as_json<'a>(value: &Value<'a>) -> Value<'a> {
     match value {
         Value::Int(i) => Value::Double(*i as f64),

@@ -1,7 +1,7 @@
-//! Named expressions: evaluated when first selected, and then remembered.
+//! Named expressions (the `variables` of policies): evaluated when first selected, and then cached.
 //!
-//! Each runs as a program of its own, with a limit of its own. What it costs is
-//! not part of the expression that selects it and is counted once, here.
+//! Each runs as a separate program with a separate limit. Its cost is not part of the selecting
+//! expression's, and is counted once, here.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/cel/composition.go, pkg/cel/lazy/lazy.go
 
@@ -19,36 +19,36 @@ use crate::eval::record::{RecordedExpression, Recording};
 use crate::syntax::identifier::unescape;
 use crate::value::{Error, Value};
 
-/// Most steps inside each other while named expressions select one another.
+/// The maximum nesting of steps across variables that select one another.
 ///
-/// One expression has at most a few hundred; what is bounded here is the stack.
+/// One expression nests at most a few hundred; the limit protects the stack.
 const MAX_DEPTH: usize = 600;
-/// With more expressions, their names are looked up in a map.
+/// With more variables, names are looked up in a map.
 const FEW: usize = 32;
-/// Steps an evaluation counts for beside those of its program.
+/// The steps an evaluation counts for, in addition to those of its program.
 const EVALUATION: usize = 4;
 
-/// A named expression.
+/// A variable of a policy.
 #[derive(Debug)]
 pub struct NamedExpression<'a> {
-    /// The name it is selected by.
+    /// The name of the variable.
     pub name: &'a str,
-    /// Its program, or why there is none.
+    /// The program, or the compilation error.
     pub program: Result<&'a Program, &'a (dyn std::error::Error + Send + Sync)>,
 }
 
-/// The state of a named expression.
+/// The state of a variable.
 #[derive(Debug, Clone)]
 enum Known<'a> {
     Nothing,
-    /// It is being evaluated further up.
+    /// It is being evaluated by a caller.
     Running,
     Outcome(Argument<'a>),
 }
 
-/// The named expressions of one evaluation of a policy, and the inputs they are evaluated on.
+/// The variables of one evaluation of a policy, and their inputs.
 ///
-/// [`Value::Variables`] among the inputs stands for them.
+/// The input [`Value::Variables`] refers to them.
 #[derive(Debug)]
 pub struct Named<'a> {
     expressions: &'a [NamedExpression<'a>],
@@ -58,12 +58,13 @@ pub struct Named<'a> {
     names: OnceCell<HashMap<&'a str, usize>>,
     cost: Cell<u64>,
     depth: Cell<usize>,
-    /// The named expressions that were evaluated, where they are recorded.
+    /// The evaluated variables, if they are recorded.
     records: Option<RefCell<Vec<RecordedExpression>>>,
 }
 
 impl<'a> Named<'a> {
-    /// Named expressions on these inputs, each within `limits`. Of two with one name the last counts.
+    /// Creates the variables of an evaluation, each within `limits`. For duplicate names, the last
+    /// one is used.
     #[must_use]
     pub fn new(
         expressions: &'a [NamedExpression<'a>],
@@ -82,29 +83,29 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// The same, and records each named expression that is evaluated.
+    /// Records each variable that is evaluated.
     #[must_use]
     pub fn recording(mut self) -> Self {
         self.records = Some(RefCell::default());
         self
     }
 
-    /// Returns true if named expressions are recorded.
+    /// Returns true if variables are recorded.
     #[must_use]
     pub fn is_recording(&self) -> bool {
         self.records.is_some()
     }
 
-    /// Takes the named expressions that were evaluated since the last call.
+    /// Takes the variables recorded since the last call.
     #[must_use]
     pub fn take_records(&self) -> Vec<RecordedExpression> {
         let records = self.records.as_ref();
         records.map(RefCell::take).unwrap_or_default()
     }
 
-    /// Evaluates a program that may select named expressions.
+    /// Evaluates a program that may select variables.
     ///
-    /// The cost is that of the program alone; [`Self::take_cost`] has the rest.
+    /// The cost is that of the program alone; the cost of variables is in [`Self::take_cost`].
     #[must_use]
     pub fn evaluate(&self, program: &'a Program) -> Evaluation<'a> {
         self.nested(program, || {
@@ -112,7 +113,7 @@ impl<'a> Named<'a> {
         })
     }
 
-    /// The same, and records each step of the program.
+    /// Like [`Self::evaluate`], and records each step of the program.
     #[must_use]
     pub fn evaluate_recorded(&self, program: &'a Program) -> (Evaluation<'a>, Recording) {
         self.nested(program, || {
@@ -120,7 +121,7 @@ impl<'a> Named<'a> {
         })
     }
 
-    /// Returns the cost of named expressions since the last call.
+    /// Returns the cost of variables since the last call.
     #[must_use]
     pub fn take_cost(&self) -> u64 {
         self.cost.take()
@@ -138,7 +139,7 @@ impl<'a> Named<'a> {
         self.expressions.len()
     }
 
-    /// The outcome of the expression at a position.
+    /// The outcome of the variable at an index.
     pub(crate) fn at(&self, at: usize) -> Option<Argument<'a>> {
         let expression = self.expressions.get(at)?;
         let known = self.known.borrow().get(at)?.clone();
@@ -154,7 +155,7 @@ impl<'a> Named<'a> {
         Some(outcome)
     }
 
-    /// The outcome of the expression with a name as it is written in an expression.
+    /// The outcome of the variable with a name, as spelled in an expression.
     pub(crate) fn select(&self, name: &str) -> Option<Argument<'a>> {
         let name = unescape(name)?;
         let mut names = self.expressions.iter().map(|expression| expression.name);
@@ -165,7 +166,7 @@ impl<'a> Named<'a> {
         self.at(*names.get(&*name)?)
     }
 
-    /// The outcome of the expression a value names.
+    /// The outcome of the variable with a name given as a value.
     pub(crate) fn get(&self, key: &Value<'_>) -> Argument<'a> {
         let name = key.as_str().ok_or_else(Error::no_such_overload)?;
         self.select(name).unwrap_or_else(|| Err(no_such_key(key)))
@@ -205,7 +206,7 @@ impl<'a> Named<'a> {
             }
         };
         self.cost.set(self.cost.get().saturating_add(cost));
-        // Even the end of its own cost limit is an ordinary error to whoever selects it.
+        // Even its exceeded cost limit is an ordinary error to the selecting expression.
         value.map_err(|error| unevaluated(name, error))
     }
 }

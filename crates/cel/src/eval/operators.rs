@@ -1,4 +1,4 @@
-//! The operators that compute and compare.
+//! Arithmetic and comparison operators.
 //!
 //! UPSTREAM: cel-go common/types (Add, Subtract, … of each type)
 
@@ -73,7 +73,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     }
 }
 
-/// Returns true if a comparison holds for operands in this order.
+/// Returns true if a comparison is true for operands in this order.
 #[inline]
 pub(crate) fn holds(op: Comparison, order: Ordering) -> bool {
     match op {
@@ -147,7 +147,7 @@ fn uints<'a>(op: Arithmetic, a: u64, b: u64) -> Argument<'a> {
     }
 }
 
-/// Checks that texts of these lengths may be joined.
+/// Checks the length of a concatenation.
 fn check_size(left: usize, right: usize) -> Result<(), Error> {
     match left + right > MAX_TEXT_BYTES {
         true => Err(Error::CostLimit),
@@ -155,7 +155,7 @@ fn check_size(left: usize, right: usize) -> Result<(), Error> {
     }
 }
 
-/// `+` on everything that is no pair of equal numbers.
+/// `+` on operands other than two equal numeric types.
 pub(crate) fn add<'a>(left: Value<'a>, right: Value<'a>) -> Argument<'a> {
     if let Some(a) = left.as_str() {
         let b = right.as_str().ok_or_else(Error::no_such_overload)?;

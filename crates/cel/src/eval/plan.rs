@@ -1,7 +1,7 @@
-//! Turns a checked tree into a program.
+//! Compiles a checked tree into a program.
 //!
-//! Constants are folded here, which users can see: a conversion that cannot
-//! work is refused before anything runs, and what is folded costs nothing.
+//! Constants are folded here, which is observable: an invalid constant conversion is rejected at
+//! compile time, and folded steps cost nothing.
 //!
 //! UPSTREAM: cel-go interpreter/planner.go, interpreter/decorators.go
 
@@ -54,21 +54,21 @@ pub(crate) fn plan(checked: &Checked<'_>, env: &Environment) -> Result<Program, 
     })
 }
 
-/// An expression with the right types that can never be evaluated.
+/// A well-typed expression that can never be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The tree has a node no step stands for.
+    /// The tree has an unsupported node.
     Unsupported,
-    /// A name is used as a type and is none.
+    /// A name used as a type is not a type.
     UndefinedType(String),
-    /// A name is used as a variable and is none.
+    /// A name used as a variable is not a variable.
     UndefinedVariable(String),
     /// A function has no implementation.
     NoSuchOverload(String),
-    /// A loop has not the form of any macro.
+    /// A loop does not have the form of any macro.
     UnknownComprehension,
-    /// A constant part fails.
+    /// A constant subexpression fails.
     Constant(Error),
 }
 
@@ -98,7 +98,7 @@ struct Planner<'c, 's, 'e> {
     scopes: Vec<(String, u16)>,
     used: usize,
     variables: u64,
-    /// The number of nodes around the current one, and the most there were.
+    /// The current depth, and the maximum depth.
     depth: usize,
     deepest: usize,
 }
@@ -132,10 +132,10 @@ impl Planner<'_, '_, '_> {
         slot
     }
 
-    /// Plans a node and everything below it.
+    /// Plans a node and its descendants.
     ///
-    /// This and what it calls with a node below call each other for every level of the tree, so
-    /// whatever else there is to do is done in functions of its own: their locals are gone by then.
+    /// This and its callees recurse for every level of the tree, so all other work is done in
+    /// separate functions, whose frames are gone by then.
     fn node(&mut self, id: NodeId) -> Planned<StepId> {
         self.depth += 1;
         self.deepest = self.deepest.max(self.depth);
@@ -157,7 +157,7 @@ impl Planner<'_, '_, '_> {
         self.composed(id, planned)
     }
 
-    /// The part of a node that is planned at a position.
+    /// The child of a node at an index, in planning order.
     fn child(&self, id: NodeId, at: usize) -> Option<NodeId> {
         match self.checked.ast.expr(id) {
             Expr::Select { operand, .. } => (at == 0).then_some(*operand),
@@ -176,7 +176,7 @@ impl Planner<'_, '_, '_> {
         }
     }
 
-    /// A node whose parts are planned.
+    /// Plans a node whose children are planned.
     fn composed(&mut self, id: NodeId, planned: Vec<StepId>) -> Planned<StepId> {
         match (self.checked.ast.expr(id), planned.as_slice()) {
             (Expr::Select { .. }, [operand]) => self.select(id, *operand),
@@ -259,7 +259,7 @@ impl Planner<'_, '_, '_> {
         self.add(id, Step::Message(Box::new(message)))
     }
 
-    /// Replaces the step just added by its value.
+    /// Replaces the last added step by its value.
     fn fold(&mut self, id: StepId) -> StepId {
         let folded = self.value_of(id);
         if let Some(step) = self.steps.get_mut(id as usize) {
@@ -271,7 +271,7 @@ impl Planner<'_, '_, '_> {
         id
     }
 
-    /// The value of a step that depends on constants only.
+    /// Evaluates a step that depends on constants only.
     fn value_of(&mut self, id: StepId) -> Result<Value<'static>, Error> {
         let program = Program {
             steps: std::mem::take(&mut self.steps),
@@ -299,7 +299,7 @@ impl Planner<'_, '_, '_> {
                 let number = *number;
                 return Ok(self.add(id, Step::Const(Value::Int(number))));
             }
-            // Whatever has a type for its value is taken for the name of a type.
+            // A node of a type of types is treated as the name of a type.
             _ if matches!(self.checked.type_of(id), Type::TypeOf(_)) => {
                 if !is_type_value(name) {
                     return Err(PlanError::UndefinedType(name.to_string()));
@@ -326,7 +326,7 @@ impl Planner<'_, '_, '_> {
         Ok(self.add(id, Step::Attribute(attribute)))
     }
 
-    /// Adds a selection to what `operand` yields, extending it if it is an attribute.
+    /// Adds a selection to `operand`, extending it if it is an attribute.
     fn qualified(&mut self, id: NodeId, operand: StepId, qualifier: Qualifier) -> Planned<StepId> {
         let test = qualifier.test;
         if let Some(Step::Attribute(attribute)) = self.steps.get_mut(operand as usize) {
@@ -345,7 +345,7 @@ impl Planner<'_, '_, '_> {
         Ok(self.add(id, Step::Attribute(attribute)))
     }
 
-    /// The result of a step as an attribute that is not charged by itself.
+    /// The result of a step as an attribute without a charge of its own.
     fn branch(&self, id: StepId) -> Attribute {
         match self.step(id) {
             Some(Step::Attribute(attribute)) => Attribute {
@@ -513,7 +513,7 @@ impl Planner<'_, '_, '_> {
         Ok(step)
     }
 
-    /// A search for a constant pattern, compiled now.
+    /// A search for a constant pattern, compiled at plan time.
     fn pattern(&self, function: &str, args: &[StepId]) -> Planned<Option<Target>> {
         let kind = match (function, args.len()) {
             ("matches", 2) => PatternCall::Matches,
@@ -560,7 +560,7 @@ impl Planner<'_, '_, '_> {
         Ok(self.add(id, step))
     }
 
-    /// Recognises what a macro expanded to and plans only its own parts.
+    /// Recognises the expansion of a macro and plans only its arguments.
     fn looping(
         &mut self,
         c: &Comprehension<'_>,
@@ -633,7 +633,7 @@ impl Planner<'_, '_, '_> {
     }
 }
 
-/// Replaces steps by quicker ones that do the same in the usual case.
+/// Replaces steps by specialised ones, which fall back to the general step.
 fn specialise(steps: &mut [Step], env: &Environment) {
     for at in 0..steps.len() {
         let texts: Vec<_> = match steps.get(at) {
@@ -659,14 +659,14 @@ fn specialise(steps: &mut [Step], env: &Environment) {
     }
 }
 
-/// An attribute as a path, if it is nothing but fields of a variable.
+/// Converts an attribute to a path, if it selects only fields of a variable.
 fn path(attribute: Attribute, env: &Environment) -> Step {
     let simple = matches!(attribute.root, Root::Variable(_) | Root::Local(_));
     let count = attribute.qualifiers.len();
     let mut fields = Vec::with_capacity(count);
     for (nth, qualifier) in attribute.qualifiers.iter().enumerate() {
         match &qualifier.key {
-            // Only the last one may be a test.
+            // Only the last one may be a presence test.
             QualifierKey::Field(field)
                 if !qualifier.optional
                     && qualifier.test == (attribute.test && nth + 1 == count) =>
@@ -696,7 +696,7 @@ fn path(attribute: Attribute, env: &Environment) -> Step {
     }
 }
 
-/// A comparison with or a search for a constant text.
+/// A comparison or search with a constant string.
 fn text_test(step: Step, operands: &[StepId], constants: &[Option<Arc<str>>]) -> Step {
     let (&[first, second], [first_text, second_text]) = (operands, constants) else {
         return step;
@@ -728,7 +728,7 @@ fn text_test(step: Step, operands: &[StepId], constants: &[Option<Arc<str>>]) ->
     })))
 }
 
-/// Adds a qualifier at the end of every way an attribute can go.
+/// Adds a qualifier to every branch of an attribute.
 fn push(attribute: &mut Attribute, qualifier: &Qualifier) {
     match &mut attribute.root {
         Root::Conditional(_, yes, no) => {
@@ -751,7 +751,7 @@ fn literal_value(literal: &Literal<'_>) -> Value<'static> {
     }
 }
 
-/// Returns true for the name of a type that can be used as a value.
+/// Returns true for the name of a type that is a value.
 fn is_type_value(name: &str) -> bool {
     matches!(
         name,
@@ -773,7 +773,7 @@ fn is_type_value(name: &str) -> bool {
     )
 }
 
-/// A value that borrows from nothing.
+/// Converts a value to one without borrows.
 pub(crate) fn owned(value: Value<'_>) -> Value<'static> {
     match value {
         Value::Null => Value::Null,

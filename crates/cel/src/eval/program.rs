@@ -1,4 +1,4 @@
-//! A planned expression: what the evaluator walks.
+//! A planned expression, for the interpreter.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use crate::value::{Error, Value};
 /// The index of a step in its [`Program`].
 pub(crate) type StepId = u32;
 
-/// An expression ready to be evaluated, any number of times and on any thread.
+/// A compiled expression, which can be evaluated any number of times and on any thread.
 #[derive(Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// For each step, the text it comes from; nothing for those only a macro contains.
+    /// For each step, its source span; empty for steps that only occur in the expansion of a macro.
     pub(crate) spans: Vec<Span>,
     pub(crate) root: StepId,
-    /// The deepest nesting of steps.
+    /// The maximum nesting of steps.
     pub(crate) depth: usize,
-    /// Most loop variables alive at once.
+    /// The maximum number of live loop variables.
     pub(crate) slots: usize,
-    /// Variables the expression mentions, as bits by position.
+    /// The used variables, as a bit set by position.
     pub(crate) variables: u64,
     pub(crate) output: Type,
 }
@@ -37,15 +37,15 @@ impl Program {
         &self.output
     }
 
-    /// Returns true if the expression mentions the variable at this position of its environment.
-    /// Only the first 64 are told apart; the others count as mentioned.
+    /// Returns true if the expression uses the variable at this position of its environment. Only the
+    /// first 64 are distinguished; all others count as used.
     #[must_use]
     pub fn mentions(&self, variable: usize) -> bool {
         variable >= 64 || self.variables & (1 << variable) != 0
     }
 
-    /// The parts of the text that are evaluated on their own; literals and what only a macro contains are
-    /// left out, as a recording leaves them out.
+    /// The separately evaluated subexpressions; literals and steps of macro expansions are excluded, as
+    /// in recordings.
     pub fn parts(&self) -> impl Iterator<Item = Span> {
         let parts = self.steps.iter().zip(&self.spans);
         parts
@@ -55,7 +55,7 @@ impl Program {
 
     #[expect(
         clippy::indexing_slicing,
-        reason = "step ids are made by the planner of this program"
+        reason = "step ids are created by the planner of this program"
     )]
     pub(crate) fn step(&self, id: StepId) -> &Step {
         &self.steps[id as usize]
@@ -66,10 +66,10 @@ impl Program {
 #[derive(Debug)]
 pub(crate) enum Step {
     Const(Value<'static>),
-    /// A constant whose computation failed when the program was built.
+    /// A constant whose evaluation failed at compile time.
     Failed(Error),
     Attribute(Attribute),
-    /// Fields of a variable, one after the other: the attribute there is most of.
+    /// A chain of fields of a variable: the most common attribute.
     Path(Box<Path>),
     Test(Test),
     Negate(StepId),
@@ -80,11 +80,11 @@ pub(crate) enum Step {
     List(Vec<StepId>, Vec<bool>),
     Map(Vec<MapEntry>),
     Message(Box<Message>),
-    /// Collects what `body`, a list of one element, yields for each item.
+    /// Collects the results of `body`, a list of one element, for each item.
     Collect(Box<Loop>, Option<StepId>),
-    /// Adds the entries `body` yields for each item to a map.
+    /// Adds the results of `body` for each item to a map.
     CollectMap(Box<Loop>, Option<StepId>, MapBody),
-    /// Evaluates `result` with a name for `value`, which is computed when first used.
+    /// Evaluates `result` with a variable bound to `value`, which is evaluated on first use.
     Bind {
         slot: u16,
         value: StepId,
@@ -92,7 +92,7 @@ pub(crate) enum Step {
     },
 }
 
-/// A step that yields true or false, or fails.
+/// A step with a boolean result or an error.
 #[derive(Debug)]
 pub(crate) enum Test {
     And(StepId, StepId),
@@ -100,9 +100,9 @@ pub(crate) enum Test {
     Not(StepId),
     Equals(StepId, StepId),
     NotEquals(StepId, StepId),
-    /// A comparison with a constant text, or a search for one.
+    /// A comparison or search with a constant string.
     Text(Box<TextTest>),
-    /// The last field of a path is present.
+    /// Tests the presence of the last field of a path.
     Has(Box<Path>),
     Ordered(Comparison, StepId, StepId, CallCost),
     In(StepId, StepId, CallCost),
@@ -110,11 +110,11 @@ pub(crate) enum Test {
     All(Box<Loop>),
     Exists(Box<Loop>),
     ExistsOne(Box<Loop>),
-    /// A test that is tried without the machine first.
+    /// A test that is first evaluated without the machine.
     Direct(StepId),
 }
 
-/// The operators that compute.
+/// The arithmetic operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arithmetic {
     Add,
@@ -136,7 +136,7 @@ impl Arithmetic {
     }
 }
 
-/// The operators that compare by order.
+/// The ordering operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Less,
@@ -167,20 +167,20 @@ pub(crate) struct Call {
     pub(crate) stops_early: bool,
 }
 
-/// The code a call runs.
+/// The implementation of a call.
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// One known overload.
+    /// One statically resolved overload.
     Overload(OverloadId, Implementation),
-    /// The first overload that fits the arguments.
+    /// The first matching overload.
     Dispatch(&'static Function),
-    /// A function that looks at its arguments itself.
+    /// A function that checks its arguments itself.
     Any(Implementation),
-    /// A search for a pattern known beforehand.
+    /// A search for a precompiled pattern.
     Pattern(Regex, PatternCall),
 }
 
-/// The use of a pattern.
+/// The function that uses a pattern.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PatternCall {
     Matches,
@@ -196,7 +196,7 @@ pub(crate) struct MapEntry {
     pub(crate) optional: bool,
 }
 
-/// A protobuf message that stands for a plain value.
+/// A protobuf message with a native CEL value.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) type_name: Box<str>,
@@ -220,7 +220,7 @@ pub(crate) struct Loop {
     pub(crate) body: StepId,
 }
 
-/// The form in which the body of a map-building loop gives its entries.
+/// The form of the entries in the body of a map-building loop.
 #[derive(Debug)]
 pub(crate) enum MapBody {
     /// The loop's key, with the body as value.
@@ -229,12 +229,12 @@ pub(crate) enum MapBody {
     Entries,
 }
 
-/// A variable or another value, and what is selected from it step by step.
+/// A variable or another value, and a chain of selections from it.
 #[derive(Debug, Clone)]
 pub(crate) struct Attribute {
     pub(crate) root: Root,
     pub(crate) qualifiers: Vec<Qualifier>,
-    /// True for `has()`: only the presence of the last selection matters.
+    /// True for `has()`: only the presence of the last selection is tested.
     pub(crate) test: bool,
 }
 
@@ -242,13 +242,13 @@ pub(crate) struct Attribute {
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) fields: Vec<Box<str>>,
-    /// The position among the fields that inputs may know.
+    /// The index among the precomputed fields of inputs.
     pub(crate) known: Option<usize>,
-    /// The same as an attribute, for values that are not what they usually are.
+    /// The same as an attribute, as fallback for unusual values.
     pub(crate) attribute: Attribute,
 }
 
-/// A test of some text against a constant one.
+/// A test of a string against a constant.
 #[derive(Debug)]
 pub(crate) struct TextTest {
     pub(crate) kind: TextTestKind,
@@ -256,12 +256,12 @@ pub(crate) struct TextTest {
     pub(crate) text: Arc<str>,
     /// A tenth of the constant's length.
     pub(crate) units: u64,
-    /// The same as an ordinary step, for operands that are no text.
+    /// The same as a general step, as fallback for operands of other types.
     pub(crate) general: Step,
 }
 
 impl TextTest {
-    /// The answer for a text, and the charge.
+    /// The result for a string, and its cost.
     #[inline(always)]
     pub(crate) fn compare(&self, text: &str) -> (bool, u64) {
         let wanted = &*self.text;
@@ -276,7 +276,7 @@ impl TextTest {
     }
 }
 
-/// The test of a text.
+/// The kind of a string test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextTestKind {
     Equal,
@@ -300,7 +300,7 @@ pub(crate) enum Root {
 pub(crate) struct Qualifier {
     pub(crate) key: QualifierKey,
     pub(crate) optional: bool,
-    /// True for `has()`: only presence matters.
+    /// True for `has()`: only presence is tested.
     pub(crate) test: bool,
 }
 
@@ -313,7 +313,7 @@ pub(crate) enum QualifierKey {
     Step(StepId),
 }
 
-/// The elements of a constant list, for quick membership tests.
+/// The elements of a constant list, for fast membership tests.
 #[derive(Debug, Default)]
 pub(crate) struct ConstSet {
     texts: Vec<Box<str>>,
@@ -325,11 +325,11 @@ pub(crate) struct ConstSet {
     no: bool,
 }
 
-/// Sets with more texts than this are hashed.
+/// Sets with more strings than this are hashed.
 const SMALL_SET: usize = 8;
 
 impl ConstSet {
-    /// The set of these values, unless one of them is no scalar.
+    /// Creates the set of these values, unless one of them is not a scalar.
     ///
     /// UPSTREAM: cel-go interpreter/decorators.go maybeOptimizeSetMembership
     pub(crate) fn new<'v>(values: impl Iterator<Item = Value<'v>>) -> Option<Self> {

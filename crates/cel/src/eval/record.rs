@@ -1,7 +1,7 @@
-//! Recording what each part of an expression yields, for explanations.
+//! Records the results of subexpressions, for explanations.
 //!
-//! The evaluator is compiled twice: with [`NoTrace`], which does nothing, and
-//! with a [`Recording`].
+//! The evaluator is monomorphised twice: with [`NoTrace`], which is a no-op, and with a
+//! [`Recording`].
 
 use std::fmt::{self, Write as _};
 
@@ -13,23 +13,23 @@ use crate::eval::cost::Argument;
 use crate::source::Span;
 use crate::value::Value;
 
-/// Most steps a recording keeps.
+/// The maximum number of steps in a recording.
 pub const MAX_RECORDED: usize = 10_000;
-/// Most bytes of a value a recording keeps, and a few for the end.
+/// The maximum bytes of a recorded value, without the ellipsis.
 const MAX_TEXT: usize = 500;
 
-/// Sees every step of an evaluation.
+/// Observes every step of an evaluation.
 pub(crate) trait Trace {
-    /// True if steps may be taken together where nobody sees the difference.
+    /// True if steps may be fused, where that is not observable.
     const FUSES: bool;
-    /// The link from the end of a step to its beginning.
+    /// The handle from the start of a step to its end.
     type Place: Copy;
 
     fn enter(&mut self, span: impl FnOnce() -> Span, cost: u64) -> Self::Place;
     fn leave(&mut self, place: Self::Place, outcome: &Argument<'_>, cost: u64);
 }
 
-/// Sees nothing, at no cost.
+/// A no-op trace, without cost.
 #[derive(Debug)]
 pub(crate) struct NoTrace;
 
@@ -47,50 +47,50 @@ impl Trace for NoTrace {
 /// One step of an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// The part of the expression.
+    /// The subexpression.
     pub span: Span,
-    /// The number of recorded parts around it.
+    /// The number of recorded enclosing subexpressions.
     pub depth: u32,
-    /// Its value or its error.
+    /// The value or the error.
     pub outcome: RecordedOutcome,
-    /// Units charged before it began.
+    /// Units charged before it started.
     pub before: u64,
-    /// Units charged for it and for everything inside of it.
+    /// Units charged for it, its subexpressions included.
     pub cost: u64,
 }
 
-/// The outcome of a step as text; long ones are cut.
+/// The outcome of a step as a string, truncated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedOutcome {
-    /// The value as it is written in an expression.
+    /// The value, as written in an expression.
     Value(String),
     /// The message of the error.
     Error(String),
 }
 
-/// The steps of an evaluation in the order they began, those inside a step after it.
+/// The steps of an evaluation in the order they started, each followed by its subexpressions.
 ///
-/// Literals are not recorded, nor what is folded when the program is built. The body of a loop is
-/// recorded for each round.
+/// Literals and folded constants are not recorded. The body of a loop is recorded for each
+/// iteration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// The first steps, [`MAX_RECORDED`] at most.
+    /// The first steps, at most [`MAX_RECORDED`].
     pub steps: Vec<Recorded>,
-    /// The number of steps that were not recorded.
+    /// The number of omitted steps.
     pub omitted: u64,
     depth: u32,
 }
 
-/// An expression with what became of it and of each of its parts.
+/// An expression with its outcome and those of its subexpressions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedExpression {
-    /// Its name, where it has one.
+    /// The name, if any.
     pub name: String,
-    /// Its value or its error.
+    /// The value or the error.
     pub outcome: RecordedOutcome,
-    /// Units charged for it. Named expressions that it selects are charged apart.
+    /// Units charged for it. Variables that it selects are charged separately.
     pub cost: u64,
-    /// Its parts.
+    /// The subexpressions.
     pub recording: Recording,
 }
 
@@ -108,12 +108,12 @@ impl RecordedExpression {
     }
 }
 
-/// The place a step is recorded at.
+/// The position of a step in the recording.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place {
-    /// It is no part of the text.
+    /// The step is not in the source.
     Hidden,
-    /// There are too many already.
+    /// The recording is full.
     Omitted,
     At(usize),
 }
@@ -159,7 +159,7 @@ impl Trace for Recording {
     }
 }
 
-/// Text that ends where it becomes too long, so that no more of it is made.
+/// A string with a maximum length, beyond which formatting stops.
 struct Clipped(String);
 
 impl fmt::Write for Clipped {
@@ -185,7 +185,7 @@ fn clipped(write: impl FnOnce(&mut Clipped) -> fmt::Result) -> String {
     text
 }
 
-/// Writes a value as it is written in an expression, where it can be.
+/// Writes a value as a literal, if it has one.
 fn write_value(value: &Value<'_>, text: &mut Clipped) -> fmt::Result {
     match value {
         Value::Null => text.write_str("null"),

@@ -1,4 +1,4 @@
-//! The variables and values of the authorizer library.
+//! The variables and types of the authorizer library.
 //!
 //! UPSTREAM: apiserver pkg/cel/library/authz.go
 
@@ -8,7 +8,7 @@ use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision, Us
 
 use crate::ext::named_format::NamedFormat;
 
-/// The variable `authorizer`: who asks, and who answers.
+/// The variable `authorizer`: a user and an authorizer.
 #[derive(Debug, Clone)]
 pub struct AuthorizerValue {
     user: Arc<User>,
@@ -16,7 +16,7 @@ pub struct AuthorizerValue {
 }
 
 impl AuthorizerValue {
-    /// Questions asked for `user`.
+    /// Creates the variable for checks as `user`.
     #[must_use]
     pub fn new(user: Arc<User>, authorizer: Arc<dyn Authorizer>) -> Self {
         Self { user, authorizer }
@@ -90,7 +90,7 @@ impl AuthorizerValue {
     }
 }
 
-/// A question about a path.
+/// A check of a non-resource path.
 #[derive(Debug, Clone)]
 pub struct PathCheck {
     authorizer: AuthorizerValue,
@@ -103,7 +103,7 @@ impl PathCheck {
     }
 }
 
-/// A question about an API group.
+/// A check of an API group.
 #[derive(Debug, Clone)]
 pub struct GroupCheck {
     authorizer: AuthorizerValue,
@@ -121,7 +121,7 @@ impl GroupCheck {
     }
 }
 
-/// A question about a resource.
+/// A check of a resource.
 #[derive(Debug, Clone)]
 pub struct ResourceCheck {
     group: GroupCheck,
@@ -133,7 +133,7 @@ pub struct ResourceCheck {
     label_selector: String,
 }
 
-/// The parts of a question that can be added one by one.
+/// The attributes of a check with a builder function each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ResourcePart {
     Subresource,

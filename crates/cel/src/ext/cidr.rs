@@ -14,7 +14,7 @@ pub struct Cidr {
     bits: u8,
 }
 
-/// A text that is no acceptable network.
+/// A string that is not a valid network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CidrError {
     text: String,
@@ -31,7 +31,7 @@ enum Reason {
     Mapped,
 }
 
-// UPSTREAM: k8s.io/apiserver/pkg/cel/library/cidr.go says most of it twice.
+// UPSTREAM: k8s.io/apiserver/pkg/cel/library/cidr.go has the prefix of most messages twice.
 impl std::fmt::Display for CidrError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const PREFIX: &str = "network address parse error during conversion from string: ";
@@ -64,7 +64,7 @@ impl Cidr {
     ///
     /// # Errors
     ///
-    /// Text that is no network, has a zone, or is an IPv4 network mapped into IPv6.
+    /// A string that is not a network, has a zone, or is an IPv4-mapped IPv6 network.
     pub fn parse(text: &str) -> Result<Self, CidrError> {
         Self::read(text).map_err(|reason| CidrError {
             text: text.to_owned(),
@@ -114,7 +114,7 @@ impl Cidr {
         i64::from(self.bits)
     }
 
-    /// The bytes of the prefix, which cost estimates call its size.
+    /// The bytes of the prefix, which is the size in cost estimates.
     #[must_use]
     pub fn size(self) -> u64 {
         u64::from(self.bits.div_ceil(8))
@@ -141,7 +141,7 @@ impl Cidr {
         }
     }
 
-    /// `containsIP(ip)`: never, if the families differ.
+    /// `containsIP(ip)`: false if the address families differ.
     #[must_use]
     pub fn contains_ip(self, ip: Ip) -> bool {
         ip.family() == self.ip.family()
@@ -153,9 +153,9 @@ impl Cidr {
                 == self.masked()
     }
 
-    /// `containsIP(text)`, or none if the text is no address.
+    /// `containsIP(text)`, or `None` if the string is not an address.
     ///
-    /// Upstream then reports `no such overload` and not what is wrong with the text.
+    /// Upstream then returns `no such overload` instead of the parse error.
     #[must_use]
     pub fn contains_ip_text(self, text: &str) -> Option<bool> {
         Ip::parse(text).ok().map(|ip| self.contains_ip(ip))

@@ -1,4 +1,4 @@
-//! IP addresses, read as Go's `net/netip` reads them and with Kubernetes' restrictions.
+//! IP addresses, parsed like Go's `net/netip` and with Kubernetes' restrictions.
 
 #[cfg(test)]
 mod tests;
@@ -9,13 +9,13 @@ use lockgate_go::quote::quote;
 
 use lockgate_go::ip::{ParseError, parse};
 
-/// An IPv4 or IPv6 address, without a zone and never an IPv4 address mapped into IPv6.
+/// An IPv4 or IPv6 address, without a zone and not IPv4-mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ip {
     address: IpAddr,
 }
 
-/// A text that is no acceptable address.
+/// A string that is not a valid address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpError {
     text: String,
@@ -66,7 +66,7 @@ impl Ip {
     ///
     /// # Errors
     ///
-    /// Text that is no address, has a zone, or is an IPv4 address mapped into IPv6.
+    /// A string that is not an address, has a zone, or is an IPv4-mapped IPv6 address.
     pub fn parse(text: &str) -> Result<Self, IpError> {
         let error = |reason| IpError {
             text: text.to_owned(),
@@ -90,7 +90,7 @@ impl Ip {
         Self::parse(text).is_ok()
     }
 
-    /// `ip.isCanonical(text)`: whether the address is written as it would be printed.
+    /// `ip.isCanonical(text)`: returns true if the address is in canonical form.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Ip {
         if self.address.is_ipv4() { 4 } else { 6 }
     }
 
-    /// The bytes of the address, which cost estimates call its size.
+    /// The bytes of the address, which is the size in cost estimates.
     #[must_use]
     pub const fn size(self) -> u64 {
         if self.address.is_ipv4() { 4 } else { 16 }
@@ -141,7 +141,7 @@ impl Ip {
         }
     }
 
-    /// `isGlobalUnicast()`: private addresses count, too.
+    /// `isGlobalUnicast()`: includes private addresses.
     #[must_use]
     pub fn is_global_unicast(self) -> bool {
         let broadcast = matches!(self.address, IpAddr::V4(v4) if v4.is_broadcast());
@@ -160,7 +160,7 @@ impl std::fmt::Display for Ip {
     }
 }
 
-/// Returns true for an IPv4 address mapped into IPv6.
+/// Returns true for an IPv4-mapped IPv6 address.
 pub(super) fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }

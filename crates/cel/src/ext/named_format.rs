@@ -1,7 +1,7 @@
-//! The formats a string can be checked against by name, such as `format.dns1123Label()`.
+//! The named formats of strings, such as `format.dns1123Label()`.
 //!
-//! Each is a check that returns what is wrong in Kubernetes' words. The checks are written out by
-//! hand; the regular expressions in the texts only describe them.
+//! Each format is a validation with Kubernetes' error texts. The validations are written by hand;
+//! the regular expressions in the texts only describe them.
 // UPSTREAM: k8s.io/apiserver/pkg/cel/library/format.go; the checks are those of
 // k8s.io/apimachinery/pkg/util/validation, pkg/api/validate/content and of kube-openapi's strfmt.
 
@@ -11,20 +11,20 @@ mod check;
 #[cfg(test)]
 mod tests;
 
-/// A format with a name.
+/// A named format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NamedFormat {
-    /// A DNS label after RFC 1123.
+    /// An RFC 1123 DNS label.
     Dns1123Label,
-    /// The start of a name that becomes a DNS label.
+    /// A prefix of a generated name, as a DNS label.
     Dns1123LabelPrefix,
-    /// DNS labels joined by points.
+    /// DNS labels separated by dots.
     Dns1123Subdomain,
-    /// The start of a name that becomes a DNS subdomain.
+    /// A prefix of a generated name, as a DNS subdomain.
     Dns1123SubdomainPrefix,
-    /// A DNS label that starts with a letter.
+    /// An RFC 1035 DNS label, which starts with a letter.
     Dns1035Label,
-    /// The start of a name that becomes a DNS label with a letter first.
+    /// A prefix of a generated name, as an RFC 1035 DNS label.
     Dns1035LabelPrefix,
     /// A label key.
     QualifiedName,
@@ -38,12 +38,12 @@ pub enum NamedFormat {
     Byte,
     /// A date.
     Date,
-    /// A date with a time and a zone.
+    /// A date with a time and a time zone.
     DateTime,
 }
 
 impl NamedFormat {
-    /// Every format there is.
+    /// All formats.
     pub const ALL: [Self; 13] = [
         Self::Dns1123Label,
         Self::Dns1123LabelPrefix,
@@ -86,7 +86,7 @@ impl NamedFormat {
         }
     }
 
-    /// The length of a regular expression for the format, which its cost is reckoned from.
+    /// The maximum length of the format's regular expression, for the cost.
     #[must_use]
     pub const fn max_regex_size(self) -> u64 {
         match self {
@@ -103,7 +103,7 @@ impl NamedFormat {
         }
     }
 
-    /// `validate(text)`: what is wrong with the text, nothing if it has the format.
+    /// `validate(text)`: returns the validation errors.
     ///
     /// ```
     /// use lockgate_cel::ext::named_format::NamedFormat;

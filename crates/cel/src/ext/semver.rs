@@ -1,4 +1,4 @@
-//! Semantic versions, read as the `blang/semver` library reads them.
+//! Semantic versions, parsed like the `blang/semver` library.
 // UPSTREAM: github.com/blang/semver/v4 (semver.go); k8s.io/apiserver/pkg/cel/library/semverlib.go
 // for normalisation.
 
@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 use lockgate_go::quote::quote;
 
-/// A version. Build metadata is read but takes no part in comparing.
+/// A version. Build metadata is parsed but ignored in comparisons.
 #[derive(Clone, Debug)]
 pub struct Semver {
     major: u64,
@@ -16,33 +16,33 @@ pub struct Semver {
     build: Vec<String>,
 }
 
-/// A part of a prerelease. Numbers come before texts.
+/// An identifier of a prerelease. Numeric ones precede alphanumeric ones.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier {
     Number(u64),
     Text(String),
 }
 
-/// A text that is no version.
+/// A string that is not a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SemverError {
-    /// The text is empty.
+    /// The string is empty.
     Empty,
-    /// There are fewer than two points.
+    /// There are fewer than two dots.
     TooShort,
-    /// A version to be completed has a prerelease or build metadata.
+    /// A version to normalise has a prerelease or build metadata.
     ShortWithMetadata,
-    /// A part holds what it must not. The words name the part.
+    /// An identifier has invalid characters; with its name in the message.
     InvalidCharacters(&'static str, String),
-    /// A number starts with a zero. The words name the number.
+    /// A number has a leading zero; with its name in the message.
     LeadingZeroes(&'static str, String),
     /// A number is missing.
     NoNumber(String),
     /// A number is too large.
     OutOfRange(String),
-    /// A part of the prerelease is empty.
+    /// An identifier of the prerelease is empty.
     EmptyPrerelease,
-    /// A part of the build metadata is empty.
+    /// An identifier of the build metadata is empty.
     EmptyBuild,
 }
 
@@ -98,7 +98,7 @@ impl Semver {
     ///
     /// # Errors
     ///
-    /// Text that is no version.
+    /// A string that is not a version.
     pub fn parse(text: &str) -> Result<Self, SemverError> {
         if text.is_empty() {
             return Err(SemverError::Empty);
@@ -138,7 +138,7 @@ impl Semver {
     ///
     /// # Errors
     ///
-    /// Text that is no version even so.
+    /// A string that is not a version even after normalisation.
     pub fn parse_normalized(text: &str) -> Result<Self, SemverError> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_leading_zeros).collect();
@@ -163,26 +163,26 @@ impl Semver {
         Self::parse_normalized(text).is_ok()
     }
 
-    /// `major()`; numbers above the largest `int` wrap around.
+    /// `major()`; numbers above the maximum `int` wrap around.
     #[must_use]
     pub const fn major(&self) -> i64 {
         self.major.cast_signed()
     }
 
-    /// `minor()`; numbers above the largest `int` wrap around.
+    /// `minor()`; numbers above the maximum `int` wrap around.
     #[must_use]
     pub const fn minor(&self) -> i64 {
         self.minor.cast_signed()
     }
 
-    /// `patch()`; numbers above the largest `int` wrap around.
+    /// `patch()`; numbers above the maximum `int` wrap around.
     #[must_use]
     pub const fn patch(&self) -> i64 {
         self.patch.cast_signed()
     }
 
-    /// Compares by precedence. A version without a prerelease comes after those with one, and
-    /// build metadata is ignored, so different versions may be equal.
+    /// Compares by precedence. A prerelease precedes its release, and build metadata is ignored, so
+    /// different versions may be equal.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {
         let numbers = |v: &Self| (v.major, v.minor, v.patch);
@@ -193,7 +193,6 @@ impl Semver {
     }
 }
 
-/// Prints the version.
 impl std::fmt::Display for Semver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.patch)?;
@@ -212,7 +211,7 @@ impl std::fmt::Display for Semver {
     }
 }
 
-/// Reads a number; `part` and `number` are what the errors call it.
+/// Parses a number; `part` and `number` are its names in errors.
 fn number(text: &str, part: &'static str, number: &'static str) -> Result<u64, SemverError> {
     if !is_digits(text) {
         return Err(SemverError::InvalidCharacters(part, text.to_owned()));
@@ -268,7 +267,7 @@ fn is_identifier(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Drops leading zeros, but leaves or puts one before what is no digit.
+/// Removes leading zeros, but keeps or adds one before a non-digit.
 fn without_leading_zeros(part: &str) -> String {
     if part.len() < 2 {
         return part.to_owned();

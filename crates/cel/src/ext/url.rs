@@ -4,7 +4,7 @@ use std::fmt;
 
 use lockgate_go::url::{Url, UrlError};
 
-/// A text that is no absolute URL and no absolute path.
+/// A string that is neither an absolute URL nor an absolute path.
 #[derive(Debug)]
 pub(crate) struct ConversionError(UrlError);
 
@@ -16,13 +16,13 @@ impl fmt::Display for ConversionError {
     }
 }
 
-/// `url(text)`: upstream checks the text as a request would carry it, and parses it as a reference.
+/// `url(text)`: upstream validates the string as a request URI, and parses it as a reference.
 pub(crate) fn parse(text: &str) -> Result<Url, ConversionError> {
     Url::parse_request_uri(text).map_err(ConversionError)?;
     Url::parse(text).map_err(ConversionError)
 }
 
-/// `isURL(text)`, which accepts fragments that [`parse`] refuses.
+/// `isURL(text)`, which accepts fragments that [`parse`] rejects.
 pub(crate) fn is_valid(text: &str) -> bool {
     Url::parse_request_uri(text).is_ok()
 }
@@ -35,7 +35,7 @@ mod tests {
     fn refuses_what_either_reading_refuses() {
         for (text, want) in [
             ("a", "parse \"a\": invalid URI for request"),
-            // These two pass as requests, but not when read again.
+            // These two are valid request URIs, but not when parsed again.
             (
                 "//a b",
                 "parse \"//a b\": invalid character \" \" in host name",

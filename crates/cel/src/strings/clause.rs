@@ -1,6 +1,6 @@
-//! Reads the format string of `format`.
+//! Parses the format string of `format`.
 
-use lockgate_go::number::{self, AtoiError};
+use lockgate_go::number::{self, NumError};
 
 /// The kind of a clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,9 +9,9 @@ pub enum Clause {
     String,
     /// `%d`
     Decimal,
-    /// `%f`, with the number of `%.2f` if there is one.
+    /// `%f`, with an optional precision, as in `%.2f`.
     Fixed(Option<u64>),
-    /// `%e`, with the number of `%.2e` if there is one.
+    /// `%e`, with an optional precision, as in `%.2e`.
     Scientific(Option<u64>),
     /// `%b`
     Binary,
@@ -25,7 +25,7 @@ pub enum Clause {
 }
 
 impl Clause {
-    /// The text that refuses an argument of a type the clause does not take.
+    /// The error text for an argument of an unsupported type.
     pub(crate) fn refusal(self, type_name: &str) -> String {
         let rule = match self {
             Self::String => {
@@ -42,16 +42,16 @@ impl Clause {
     }
 }
 
-/// A clause that cannot be read.
+/// An invalid clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClauseError {
-    /// The text ends with the percent sign.
+    /// The string ends with the percent sign.
     UnexpectedEnd,
-    /// The text ends within the precision.
+    /// The string ends within the precision.
     EndlessPrecision,
     /// The precision is empty or too large.
-    Precision(AtoiError),
-    /// The letter is none of the known ones.
+    Precision(NumError),
+    /// The letter is not a known clause.
     Unrecognized(char),
 }
 
@@ -85,10 +85,10 @@ impl std::error::Error for ClauseError {}
 /// A part of a format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Text that stands for itself; `%%` yields a piece `%`.
+    /// Literal text; `%%` yields a piece `%`.
     Text(&'a str),
-    /// A clause, which takes the next argument. That there is one must be checked before the
-    /// error in here is looked at: upstream reports a missing argument first.
+    /// A clause for the next argument. The caller must check that the argument exists before it
+    /// handles the error: upstream reports a missing argument first.
     Clause(Result<Clause, ClauseError>),
 }
 
@@ -98,7 +98,7 @@ pub struct Pieces<'a> {
     rest: &'a str,
 }
 
-/// Splits a format string into text and clauses.
+/// Splits a format string into literal text and clauses.
 #[must_use]
 pub fn pieces(format: &str) -> Pieces<'_> {
     Pieces { rest: format }
@@ -144,7 +144,7 @@ fn parse(text: &str) -> Result<(Clause, &str), ClauseError> {
             upper: letter == b'X',
         },
         b'o' => Clause::Octal,
-        // UPSTREAM: cel-go ext/formatting.go takes the first byte for a character.
+        // UPSTREAM: cel-go ext/formatting.go converts the first byte to a character.
         other => return Err(ClauseError::Unrecognized(char::from(other))),
     };
     Ok((clause, text.get(1..).unwrap_or("")))

@@ -1,4 +1,4 @@
-//! Answers recorded from cel-go v0.26.0.
+//! Results recorded from cel-go v0.26.0.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! The abstract syntax tree: nodes in one flat list, children by index.
+//! The abstract syntax tree: nodes in one flat list, with child indexes.
 
 use std::borrow::Cow;
 
 use crate::source::Span;
 
-/// A name in the tree, usually borrowed from the source text.
+/// A name in the tree, usually borrowed from the source.
 pub(crate) type Name<'s> = Cow<'s, str>;
 
 /// The index of a node in its [`Ast`].
@@ -16,11 +16,11 @@ pub(crate) struct NodeId(pub(crate) u32);
 pub(crate) struct Ast<'s> {
     nodes: Vec<Node<'s>>,
     pub(crate) root: NodeId,
-    /// The nodes macros expanded to, with the calls they were written as.
+    /// The nodes of macro expansions, with the original calls.
     pub(crate) expansions: Vec<(NodeId, MacroCall<'s>)>,
 }
 
-/// A macro as it was written.
+/// The original call of a macro.
 #[derive(Debug, Clone)]
 pub(crate) struct MacroCall<'s> {
     pub(crate) function: Name<'s>,
@@ -28,12 +28,12 @@ pub(crate) struct MacroCall<'s> {
     pub(crate) args: Vec<NodeId>,
 }
 
-/// A node, where its defining token begins, and the text it is written as.
+/// A node, the offset of its defining token, and its source span.
 #[derive(Debug, Clone)]
 pub(crate) struct Node<'s> {
     pub(crate) expr: Expr<'s>,
     pub(crate) offset: u32,
-    /// Empty for what only the expansion of a macro contains.
+    /// Empty for nodes that only occur in the expansion of a macro.
     pub(crate) span: Span,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Literal<'s> {
 /// An expression.
 #[derive(Debug, Clone)]
 pub(crate) enum Expr<'s> {
-    /// Stands where an error was reported.
+    /// A placeholder where an error was reported.
     Unspecified,
     Literal(Literal<'s>),
     Ident(Name<'s>),
@@ -129,7 +129,7 @@ impl<'s> Ast<'s> {
         id
     }
 
-    /// Says what text a node is written as.
+    /// Sets the source span of a node.
     pub(crate) fn cover(&mut self, id: NodeId, span: Span) {
         if let Some(node) = self.nodes.get_mut(id.0 as usize) {
             node.span = span;
@@ -140,9 +140,8 @@ impl<'s> Ast<'s> {
         self.node(id).span
     }
 
-    /// Returns true if the tree has more levels than `limit`. Chains of logical operators have
-    /// levels that
-    /// upstream does not count as depth, and whoever walks the tree needs stack for them all.
+    /// Returns true if the tree is deeper than `limit`. Chains of logical operators have levels
+    /// that upstream does not count as depth, but recursive walks need stack for all of them.
     pub(crate) fn is_deeper_than(&self, root: NodeId, limit: usize) -> bool {
         if self.len() <= limit {
             return false;
@@ -189,10 +188,10 @@ impl<'s> Ast<'s> {
 
     /// The node with this id.
     ///
-    /// Ids come only from [`Ast::add`] of the same tree.
+    /// Ids are only returned by [`Ast::add`] of the same tree.
     #[expect(
         clippy::indexing_slicing,
-        reason = "ids are made by this tree and nodes are never removed"
+        reason = "ids are created by this tree and nodes are never removed"
     )]
     pub(crate) fn node(&self, id: NodeId) -> &Node<'s> {
         &self.nodes[id.0 as usize]
@@ -208,13 +207,13 @@ impl<'s> Ast<'s> {
 
     #[expect(
         clippy::indexing_slicing,
-        reason = "ids are made by this tree and nodes are never removed"
+        reason = "ids are created by this tree and nodes are never removed"
     )]
     pub(crate) fn replace(&mut self, id: NodeId, expr: Expr<'s>) {
         self.nodes[id.0 as usize].expr = expr;
     }
 
-    /// `a.b.c` as one name, when the node is nothing but a chain of names.
+    /// `a.b.c` as one name, if the node is a chain of names.
     pub(crate) fn qualified_name(&self, id: NodeId) -> Option<String> {
         match self.expr(id) {
             Expr::Ident(name) => Some(name.to_string()),
@@ -232,9 +231,9 @@ impl<'s> Ast<'s> {
         }
     }
 
-    /// A deep copy of a subtree, made of new nodes.
+    /// A deep copy of a subtree, with new nodes.
     ///
-    /// Bounded like every walk over the tree: no deeper than the parser allows.
+    /// The recursion is bounded, as the parser limits the depth of the tree.
     pub(crate) fn copy(&mut self, id: NodeId, entry_offset: u32) -> NodeId {
         let node = self.node(id).clone();
         let expr = match node.expr {
@@ -307,7 +306,7 @@ impl<'s> Ast<'s> {
     }
 }
 
-/// Names of the operators, as functions.
+/// Function names of the operators.
 pub(crate) mod operators {
     pub(crate) const CONDITIONAL: &str = "_?_:_";
     pub(crate) const AND: &str = "_&&_";
@@ -330,9 +329,9 @@ pub(crate) mod operators {
     pub(crate) const OPT_SELECT: &str = "_?._";
     pub(crate) const IN: &str = "@in";
     pub(crate) const NOT_STRICTLY_FALSE: &str = "@not_strictly_false";
-    /// The variable the looping macros accumulate in; no source text can name it.
+    /// The accumulator variable of the looping macros; it is not a valid identifier in source.
     pub(crate) const ACCUMULATOR: &str = "@result";
-    /// The former accumulator name, still refused as a loop variable.
+    /// The former accumulator name, still rejected as a loop variable.
     pub(crate) const OLD_ACCUMULATOR: &str = "__result__";
     pub(crate) const UNUSED: &str = "#unused";
 }

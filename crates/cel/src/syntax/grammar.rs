@@ -1,7 +1,6 @@
 //! The grammar as data: rules, and the transition network built from them.
 //!
-//! The network has the shape ANTLR gives it, because which tokens are listed
-//! as expected depends on that shape.
+//! The network has the same shape as ANTLR's, because the listed expected tokens depend on it.
 //!
 //! UPSTREAM: cel-go parser/gen/CEL.g4
 
@@ -9,7 +8,7 @@ use std::sync::LazyLock;
 
 use super::lexer::Kind;
 
-/// A set of token kinds; [`EPSILON`] marks that the end of the rule is in reach.
+/// A set of token kinds; [`EPSILON`] means that the end of the rule is reachable.
 pub(super) type TokenSet = u64;
 pub(super) const EPSILON: TokenSet = 1 << 63;
 
@@ -48,23 +47,23 @@ enum Spec {
     T(Kind),
     /// One token out of several.
     S(TokenSet),
-    /// Another rule, entered with a precedence.
+    /// Another rule, with a precedence.
     R(Rule, u8),
-    /// Go on only if the current precedence is at most this.
+    /// Continue only if the current precedence is at most this.
     P(u8),
-    /// Perhaps.
+    /// Optional.
     Opt(&'static [Self]),
-    /// Any number of times, decided by the next token.
+    /// Zero or more times, decided by the next token.
     Star1(&'static [Self]),
-    /// Any number of times, decided by prediction; several bodies to choose from.
+    /// Zero or more times, decided by prediction; with several alternatives.
     Star(&'static [&'static [Self]]),
-    /// At least once, decided by the next token.
+    /// One or more times, decided by the next token.
     Plus1(&'static [Self]),
-    /// At least once, decided by prediction.
+    /// One or more times, decided by prediction.
     Plus(&'static [Self]),
-    /// One of several, decided by prediction.
+    /// Alternatives, decided by prediction.
     Alt(&'static [&'static [Self]]),
-    /// One of several, decided by the next token.
+    /// Alternatives, decided by the next token.
     Alt1(&'static [&'static [Self]]),
 }
 
@@ -222,13 +221,13 @@ pub(super) type StateId = u16;
 pub(super) enum StateKind {
     Basic,
     RuleStop,
-    /// A choice is made here; an unfit token may be skipped.
+    /// A decision; an unexpected token may be skipped.
     Choice,
-    /// A loop may go on here; unfit tokens are skipped up to a fit one.
+    /// The end of a loop body; unexpected tokens are skipped up to an expected one.
     LoopBack,
 }
 
-/// A way out of a state.
+/// An outgoing transition of a state.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Edge {
     Free(StateId),
@@ -244,7 +243,7 @@ pub(super) struct State {
     pub(super) edges: Vec<Edge>,
 }
 
-/// The steps of the interpreter, with the states it announces.
+/// The steps of the interpreter, with their network states.
 #[derive(Debug)]
 pub(super) enum Step {
     Tokens {
@@ -293,7 +292,7 @@ pub(super) enum Step {
 pub(super) struct Network {
     pub(super) states: Vec<State>,
     pub(super) bodies: Vec<Vec<Step>>,
-    /// For each rule, where its callers go on.
+    /// For each rule, the follow states of its callers.
     pub(super) follows: Vec<Vec<StateId>>,
     /// For each state, the tokens that can come next within its rule.
     next: Vec<TokenSet>,
@@ -301,7 +300,7 @@ pub(super) struct Network {
 
 pub(super) static NETWORK: LazyLock<Network> = LazyLock::new(Network::build);
 
-/// The first state of a rule; the state after that is its end.
+/// The start state of a rule; the state after it is its end state.
 pub(super) fn start(rule: Rule) -> StateId {
     2 * rule as StateId
 }
@@ -354,13 +353,13 @@ impl Network {
         network
     }
 
-    #[expect(clippy::indexing_slicing, reason = "state ids are made by the builder")]
+    #[expect(clippy::indexing_slicing, reason = "state ids come from the builder")]
     pub(super) fn state(&self, id: StateId) -> &State {
         &self.states[id as usize]
     }
 
-    /// Tokens that can follow `state` before its rule ends, and [`EPSILON`] if it can end.
-    #[expect(clippy::indexing_slicing, reason = "state ids are made by the builder")]
+    /// The tokens that can follow `state` within its rule, and [`EPSILON`] if the rule can end.
+    #[expect(clippy::indexing_slicing, reason = "state ids come from the builder")]
     pub(super) fn next_tokens(&self, state: StateId) -> TokenSet {
         self.next[state as usize]
     }
@@ -385,7 +384,7 @@ impl Network {
                 Edge::Tokens(tokens, _) => *set |= tokens,
                 Edge::Call { rule, follow, .. } => {
                     let mut inner = 0;
-                    // A rule looks the same from every caller, so it may be walked again.
+                    // A rule is the same for every caller, so it may be visited again.
                     let mut inner_seen = vec![false; self.states.len()];
                     self.look(start(*rule), &mut inner_seen, &mut inner);
                     *set |= inner & !EPSILON;
@@ -418,9 +417,9 @@ const ALL_RULES: [Rule; RULES] = [
     Rule::Literal,
 ];
 
-/// Computes the first tokens of every body decided by the next token.
+/// Computes the first sets of every body decided by the next token.
 fn fill_first(steps: &mut [Step], next: &[TokenSet], states: &[State]) {
-    // The first tokens of a body are those of the state its choice leads to.
+    // The first set of a body is that of the target state of its alternative.
     let lead = |choice: StateId, nth: usize| {
         let edge = states.get(choice as usize).and_then(|s| s.edges.get(nth));
         match edge {
@@ -503,7 +502,7 @@ impl Builder {
         (steps, at)
     }
 
-    /// A block of alternatives from `choice`, joined again in one state.
+    /// A block of alternatives from `choice`, which join in one state.
     fn block(
         &mut self,
         rule: Rule,

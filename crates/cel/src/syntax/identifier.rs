@@ -1,10 +1,10 @@
-//! Names of properties as identifiers of the language, and back.
+//! Escapes property names as CEL identifiers, and unescapes them.
 //!
 //! UPSTREAM: apiserver pkg/cel/escaping.go
 
 use std::borrow::Cow;
 
-/// Reserved words of the language; a property of that name is wrapped in underscores.
+/// Reserved words of the language; a property of that name is escaped with double underscores.
 pub(crate) const KEYWORDS: [&str; 21] = [
     "true",
     "false",
@@ -29,7 +29,7 @@ pub(crate) const KEYWORDS: [&str; 21] = [
     "while",
 ];
 
-/// The identifier expressions use for a property; `None` if no identifier can name it.
+/// Escapes a property name as an identifier; `None` if it has no identifier.
 ///
 /// ```
 /// use lockgate_cel::syntax::identifier::escape;
@@ -69,7 +69,8 @@ pub fn escape(property: &str) -> Option<Cow<'_, str>> {
     Some(escaped.into())
 }
 
-/// The property an identifier names; `None` for identifiers [`escape`] never returns.
+/// Unescapes an identifier to a property name; `None` for identifiers that [`escape`] never
+/// returns.
 ///
 /// ```
 /// use lockgate_cel::syntax::identifier::unescape;
@@ -103,7 +104,7 @@ pub fn unescape(identifier: &str) -> Option<Cow<'_, str>> {
     Some(property.into())
 }
 
-/// The word between double underscores a text starts with, and what comes after them.
+/// The word between the double underscores at the start of a string, and the rest.
 fn escaped_word(text: &str) -> Option<(&str, &str)> {
     let body = text.strip_prefix("__")?;
     let (word, _) = body.split_once('_')?;

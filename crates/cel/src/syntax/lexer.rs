@@ -1,14 +1,13 @@
-//! Splits text into tokens, by longest match.
+//! Splits source text into tokens, by longest match.
 //!
 //! UPSTREAM: cel-go parser/gen/CEL.g4 (lexer rules)
 
 use crate::source::Issue;
 
-/// The start of the error about text that begins no token; the text and a quote follow.
+/// The prefix of the token recognition error; the unrecognised text and a quote follow.
 pub(super) const UNRECOGNIZED: &str = "Syntax error: token recognition error at: '";
 
-/// Kinds of token, numbered as in the grammar, so that sets of expected tokens
-/// are listed in the same order as upstream lists them.
+/// Token kinds, numbered as in the grammar, so that expected tokens are listed in upstream's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -94,7 +93,7 @@ impl Kind {
         ]
     };
 
-    /// The name used in messages about expected tokens.
+    /// The name in messages about expected tokens.
     pub(crate) fn display(self) -> &'static str {
         match self {
             Self::Eof => "<EOF>",
@@ -137,7 +136,7 @@ impl Kind {
     }
 }
 
-/// A token and the bytes it covers.
+/// A token and its byte range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -154,8 +153,7 @@ impl Token {
     }
 }
 
-/// All tokens of `source`, ending with one of kind [`Kind::Eof`], and the
-/// characters that begin no token.
+/// All tokens of `source`, ending with [`Kind::Eof`], and issues for unrecognised characters.
 pub(crate) fn tokenize(source: &str) -> (Vec<Token>, Vec<Issue>) {
     let mut tokens = Vec::with_capacity(source.len() / 3 + 2);
     let mut issues = Vec::new();
@@ -184,7 +182,7 @@ pub(crate) fn tokenize(source: &str) -> (Vec<Token>, Vec<Issue>) {
                 at = end;
             }
             Err(failed) => {
-                // The character that did not fit is shown, and skipped with the rest.
+                // The unexpected character is part of the message and of the skipped text.
                 let end = source.get(failed..).and_then(|rest| rest.chars().next());
                 let stop = failed + end.map_or(0, char::len_utf8);
                 let text = source.get(at..stop).unwrap_or_default();
@@ -206,7 +204,7 @@ struct Lexer<'s> {
     bytes: &'s [u8],
 }
 
-/// The end of a token, or the offset of the first byte that fits no token.
+/// The end of a token, or the offset of the first unexpected byte.
 type Match<T> = Result<T, usize>;
 
 impl Lexer<'_> {
@@ -287,7 +285,7 @@ impl Lexer<'_> {
         (kind, end)
     }
 
-    /// `b'…'`, `r'…'`, `br'…'`; a prefix whose string does not end is a name.
+    /// `b'…'`, `r'…'`, `br'…'`; a prefix of an unterminated string is a name.
     fn prefixed_string(&self, at: usize) -> Option<(Kind, usize)> {
         let bytes = matches!(self.byte(at)?, b'b' | b'B');
         let mut quote = at + usize::from(bytes);
@@ -311,7 +309,7 @@ impl Lexer<'_> {
         {
             return Ok(end);
         }
-        // Without an end in sight, three quotes are an empty string and one more.
+        // If unterminated, three quotes are an empty string and another quote.
         Ok(at + 2)
     }
 
@@ -400,7 +398,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// The rest of a number from its decimal point on.
+    /// The rest of a number from its decimal point.
     fn fraction(&self, dot: usize) -> (Kind, usize) {
         let end = self.digits(dot + 1);
         (Kind::Float, self.exponent(end).unwrap_or(end))

@@ -1,7 +1,7 @@
-//! The macros, and what they expand to.
+//! The macros and their expansions.
 //!
-//! The expansion is visible: type errors point into it and its steps are
-//! charged. So each one is built exactly as upstream builds it.
+//! Expansions are observable: type errors refer to their nodes and their steps are charged. So each
+//! is built exactly as in upstream.
 //!
 //! UPSTREAM: cel-go parser/macro.go, ext/comprehensions.go, ext/lists.go, cel/library.go
 
@@ -9,11 +9,11 @@ use std::borrow::Cow;
 
 use super::ast::{Ast, Comprehension, Expr, Literal, Name, NodeId, operators as op};
 
-/// The offset of the argument a macro refuses, and the reason.
+/// The offset of the argument rejected by a macro, and the error message.
 type Refusal = (u32, String);
 type Expanded = Result<NodeId, Refusal>;
 
-/// Expands a call if a macro goes by that name, style and number of arguments.
+/// Expands a call if a macro matches its name, style and number of arguments.
 pub(super) fn expand<'s>(
     ast: &mut Ast<'s>,
     offset: u32,
@@ -79,7 +79,7 @@ enum Quantifier {
     ExistsOne,
 }
 
-/// The parts of a comprehension that differ from macro to macro.
+/// The parts of a comprehension that differ between macros.
 struct Loop<'s> {
     range: NodeId,
     var: Name<'s>,
@@ -91,7 +91,7 @@ struct Loop<'s> {
     result: NodeId,
 }
 
-/// Builds nodes that all stand at the macro's opening bracket.
+/// Builds nodes, all with the offset of the macro's opening parenthesis.
 struct Expander<'a, 's> {
     ast: &'a mut Ast<'s>,
     offset: u32,
@@ -272,7 +272,7 @@ impl<'s> Expander<'_, 's> {
         }))
     }
 
-    /// A loop that appends `element` to a list for each item that passes.
+    /// A loop that appends `element` to a list for each item that the condition accepts.
     fn collect(
         &mut self,
         range: NodeId,
@@ -370,7 +370,7 @@ impl<'s> Expander<'_, 's> {
         }))
     }
 
-    /// A comprehension over nothing, which only binds `name` to `value`.
+    /// A comprehension over an empty list, which only binds `name` to `value`.
     fn bind(&mut self, name: Name<'s>, value: NodeId, step: NodeId, result: NodeId) -> NodeId {
         let range = self.list(Vec::new());
         let condition = self.literal(Literal::Bool(false));

@@ -1,8 +1,7 @@
 //! The fast parser: recursive descent over the tokens, building the tree.
 //!
-//! It accepts exactly the language of the grammar and expands macros as it
-//! goes. At the first syntax error it gives up and lets [`super::recovery`]
-//! describe the errors.
+//! It accepts exactly the language of the grammar and expands macros on the fly. It stops at the
+//! first syntax error, and [`super::recovery`] reports the errors.
 //!
 //! UPSTREAM: cel-go parser/parser.go, parser/gen/CEL.g4
 
@@ -18,7 +17,7 @@ use super::{macros, recovery};
 use crate::limits::{MAX_CODE_POINTS, MAX_DEPTH};
 use crate::source::{Issue, Span};
 
-/// Names that can be fields but not variables or functions.
+/// Reserved names: valid as fields, but not as variables or functions.
 pub(super) const RESERVED: [&str; 21] = [
     "as",
     "break",
@@ -43,19 +42,19 @@ pub(super) const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Most nodes a tree may have once macros are expanded.
+/// The maximum number of nodes of a tree after macro expansion.
 ///
-/// `optMap` copies its target, so a chain of them doubles with every link.
-/// Upstream has no such bound and runs out of memory.
+/// `optMap` copies its target, so each one in a chain doubles the tree. Upstream has no limit and
+/// runs out of memory.
 const MAX_NODES: usize = 300_000;
 
-/// Most levels of a tree. Only chains of logical operators in brackets, tens of thousands of letters
-/// long, come near; walking deeper trees could exhaust a stack of 2 MiB.
+/// The maximum depth of a tree. Only chains of logical operators in parentheses, tens of thousands
+/// of characters long, come close; walking deeper trees could overflow a stack of 2 MiB.
 const MAX_LEVELS: usize = 2_500;
 
 /// Parses an expression and expands its macros.
 pub(crate) fn parse(source: &str) -> Result<Ast<'_>, Vec<Issue>> {
-    // A code point is at least one byte, so short texts need no counting.
+    // A code point is at least one byte, so short sources need no counting.
     if source.len() > MAX_CODE_POINTS {
         let size = source.chars().count();
         if size > MAX_CODE_POINTS {
@@ -86,19 +85,18 @@ pub(crate) fn parse(source: &str) -> Result<Ast<'_>, Vec<Issue>> {
     }
 }
 
-/// The reason parsing ended early.
+/// The reason for stopping early.
 #[derive(Debug)]
 enum Stop {
-    /// A token does not fit the grammar.
+    /// A syntax error.
     Syntax,
-    /// Nested deeper than allowed.
+    /// The maximum depth is exceeded.
     TooDeep(&'static str),
 }
 
 type Parsed<T> = Result<T, Stop>;
 
-/// A subtree with the depth at which upstream's visitor recurses into it, and its text with the
-/// brackets around it.
+/// A subtree with the depth of upstream's visitor recursion, and its source span with parentheses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sub {
     pub(super) id: NodeId,
@@ -181,7 +179,7 @@ impl<'s, 't> Parser<'s, 't> {
         self.sub(id, 0, offset)
     }
 
-    /// A node whose text begins at `start` and ends with the token taken last.
+    /// Creates a subtree whose span starts at `start` and ends with the last consumed token.
     fn sub(&mut self, id: NodeId, height: u32, start: u32) -> Sub {
         let last = self.next.checked_sub(1).and_then(|at| self.tokens.get(at));
         let end = last.map_or(start, |token| token.end);
@@ -207,8 +205,8 @@ impl<'s, 't> Parser<'s, 't> {
         Sub { id, height, span }
     }
 
-    // The rules from here on call each other for every level of nesting, so what few texts need
-    // is done in functions of its own: most levels do without their locals.
+    // The following rules recurse for every level of nesting, so rare work is done in separate
+    // functions: the frames of most levels do without its locals.
 
     fn start(&mut self) -> Parsed<NodeId> {
         let root = self.expr()?;
@@ -281,7 +279,7 @@ impl<'s, 't> Parser<'s, 't> {
         Ok(self.balanced(op::AND, &terms, &offsets))
     }
 
-    /// A chain of `&&` or `||` as a balanced tree: long chains stay shallow.
+    /// A chain of `&&` or `||` as a balanced tree, to limit the depth of long chains.
     fn balanced(&mut self, function: &'static str, terms: &[Sub], offsets: &[u32]) -> Sub {
         let middle = offsets.len() / 2;
         let (left_terms, right_terms) = terms.split_at(middle + 1);
@@ -355,7 +353,7 @@ impl<'s, 't> Parser<'s, 't> {
     fn unary(&mut self) -> Parsed<Sub> {
         let (kind, function) = match self.peek() {
             Kind::Exclam => (Kind::Exclam, op::NOT),
-            // A single minus before a number belongs to the literal.
+            // A single minus before a number is part of the literal.
             Kind::Minus if !matches!(self.peek_at(1), Kind::Int | Kind::Float) => {
                 (Kind::Minus, op::NEGATE)
             }
@@ -429,7 +427,7 @@ impl<'s, 't> Parser<'s, 't> {
         Ok(self.sub(id, height, target.span.start))
     }
 
-    /// The arguments of a call and the offset of their opening bracket.
+    /// The arguments of a call and the offset of their opening parenthesis.
     fn arguments(&mut self) -> Parsed<(u32, Vec<NodeId>, u32)> {
         let open = self.expect(Kind::LParen)?.start;
         let mut args = Vec::new();
@@ -528,7 +526,7 @@ impl<'s, 't> Parser<'s, 't> {
         };
         let reserved = RESERVED.contains(&text);
         if self.peek() == Kind::LParen {
-            // Arguments of a reserved name are never looked at upstream.
+            // Arguments of a reserved name are not visited upstream.
             let reported = self.issues.len();
             let (open, args, height) = self.arguments()?;
             if reserved {
@@ -582,7 +580,7 @@ impl<'s, 't> Parser<'s, 't> {
             let value = self.expr()?;
             height = height.max(value.height);
             if name.kind == Kind::EscapedIdent {
-                // The value of a refused field is never looked at upstream.
+                // The value of a rejected field is not visited upstream.
                 self.issues.truncate(reported);
                 let first = fields
                     .first()
@@ -674,7 +672,7 @@ impl<'s, 't> Parser<'s, 't> {
         Ok(self.literal_of(start, negative, token))
     }
 
-    /// The literal a token is, which begins at `start` with its sign.
+    /// The literal of a token, whose span starts at `start` with its sign.
     pub(super) fn literal_of(&mut self, start: u32, negative: bool, token: Token) -> Sub {
         let text = token.text(self.source);
         let value = match token.kind {
@@ -688,7 +686,7 @@ impl<'s, 't> Parser<'s, 't> {
             Kind::String => match unescape_string(text) {
                 Ok(value) => Ok(Literal::String(value)),
                 Err(message) => {
-                    // Upstream keeps the text as it stands and goes on.
+                    // Upstream keeps the raw text and continues.
                     self.report(start, message);
                     Ok(Literal::String(Cow::Borrowed(text)))
                 }

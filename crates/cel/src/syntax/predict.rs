@@ -1,9 +1,9 @@
 //! Predicts which alternative of a choice the input takes.
 //!
-//! Simulates all alternatives at once, token by token: first without regard to
-//! the callers, then, if that leaves a conflict, with them. When no alternative
-//! survives, the last one that had already left the rule wins, and otherwise
-//! the choice fails at the token reached.
+//! Simulates all alternatives at once, token by token (ANTLR's adaptive LL(*)): first in SLL mode,
+//! without the callers, then, on a conflict, in LL mode with them. If no alternative is viable, the
+//! last one that reached the end of the rule is chosen; otherwise the decision fails at the current
+//! token.
 //!
 //! UPSTREAM: antlr4-go parser_atn_simulator.go, prediction_mode.go
 
@@ -12,15 +12,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::grammar::{Edge, NETWORK, Network, Rule, StateId, StateKind, bit, start};
 use super::lexer::{Kind, Token};
 
-/// Most places all predictions for one text may look at. Wording the errors of texts that people
-/// write takes a few thousand; brackets nested without end double the places with every level.
+/// The maximum number of configurations visited by all predictions for one source. Error messages
+/// for realistic sources need a few thousand; each unclosed bracket doubles the number.
 const MAX_WORK: u32 = 200_000;
 
-/// The choice failed.
+/// A failed decision.
 pub(super) enum Undecided {
-    /// No alternative fits up to and including this token.
+    /// No viable alternative up to and including this token.
     NoAlternative { offending: usize },
-    /// Finding out would take too long.
+    /// The limit is exceeded.
     TooHard,
 }
 
@@ -28,17 +28,17 @@ pub(super) enum Undecided {
 type Stack = u32;
 const BOTTOM: Stack = 0;
 
-/// One alternative in one place.
+/// A configuration: an alternative in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Config {
     state: StateId,
     alternative: usize,
     stack: Stack,
-    /// True once it has left the rule of the choice.
+    /// True once it has left the rule of the decision.
     outside: bool,
 }
 
-/// Call stacks, each kept once.
+/// Call stacks, interned.
 #[derive(Default)]
 struct Stacks {
     frames: Vec<(StateId, Stack)>,
@@ -58,18 +58,17 @@ impl Stacks {
     }
 }
 
-/// Predicts choices and remembers what the tokens so far amount to.
+/// Predicts decisions and caches the states.
 ///
-/// Without regard to the callers, a prediction depends only on the choice and
-/// the tokens, so the places reached are the states of an automaton that is
-/// built as it is used.
+/// Without the callers, a prediction depends only on the decision and the tokens, so sets of
+/// configurations are the states of a lazily built automaton.
 #[derive(Default)]
 pub(super) struct Predictor {
     stacks: Stacks,
     states: Vec<Known>,
     by_configs: HashMap<Vec<Config>, usize>,
     starts: HashMap<(StateId, u8), usize>,
-    /// Places looked at so far.
+    /// Configurations visited so far.
     work: u32,
 }
 
@@ -79,20 +78,20 @@ struct Known {
     edges: HashMap<Kind, Next>,
 }
 
-/// The result of a token in a state.
+/// A transition of the automaton.
 #[derive(Clone, Copy)]
 enum Next {
     State(usize),
     Settled(usize),
     Conflict,
-    /// Nowhere; the alternative that had already left the rule, if one had.
+    /// No viable alternative; the alternative that had already left the rule, if any.
     Nowhere(Option<usize>),
 }
 
 impl Predictor {
-    /// The alternative, counted from one, that `tokens[from..]` takes at `choice`.
+    /// The alternative, counted from one, that `tokens[from..]` match at `choice`.
     ///
-    /// `callers` are the states the enclosing rules go on with, outermost first.
+    /// `callers` are the follow states of the enclosing rules, outermost first.
     pub(super) fn predict(
         &mut self,
         choice: StateId,
@@ -199,7 +198,7 @@ impl Predictor {
     }
 }
 
-/// The first alternative that has left the rule of the choice.
+/// The first alternative that has left the rule of the decision.
 fn left(configs: &[Config]) -> Option<usize> {
     let outside = configs.iter().filter(|c| {
         c.outside || (c.stack == BOTTOM && NETWORK.state(c.state).kind == StateKind::RuleStop)
@@ -219,16 +218,16 @@ enum Outcome {
 struct Run {
     network: &'static Network,
     stacks: Stacks,
-    /// True if the callers are known.
+    /// True if the callers are known (LL mode).
     full: bool,
-    /// Places looked at so far.
+    /// Configurations visited so far.
     work: u32,
-    /// Places still to look at, the next last; kept for its memory.
+    /// Configurations to visit, the next one last; kept for its allocation.
     pending: Vec<(Config, Option<(u8, i32)>)>,
 }
 
 impl Run {
-    /// The places each alternative starts in.
+    /// The start configurations of each alternative.
     fn start(&mut self, choice: StateId, precedence: u8, stack: Stack) -> Vec<Config> {
         let mut configs = Vec::new();
         let mut seen = BTreeSet::new();
@@ -247,7 +246,7 @@ impl Run {
             self.network.state(choice).rule,
             Rule::Relation | Rule::Calc | Rule::Member
         ) {
-            // An operator binds here rather than in a caller of the same rule.
+            // An operator binds to this rule rather than to a caller of the same rule.
             let here: BTreeSet<_> = configs
                 .iter()
                 .filter(|c| c.alternative == 1)
@@ -258,7 +257,7 @@ impl Run {
         configs
     }
 
-    /// Predicts with the callers known.
+    /// Predicts in LL mode, with the callers.
     fn simulate(
         &mut self,
         choice: StateId,
@@ -276,7 +275,7 @@ impl Run {
                 return Err(Undecided::TooHard);
             }
             if reached.is_empty() {
-                // Alternatives that fit equally well up to here: the first of them.
+                // Ambiguous up to here: the first alternative is chosen.
                 let alive = configs.iter().map(|c| c.alternative).min();
                 return match left(&configs).or_else(|| alive.filter(|_| at > from)) {
                     Some(alternative) => Ok(alternative),
@@ -294,7 +293,7 @@ impl Run {
         }
     }
 
-    /// The outcome all configurations agree on, if they do.
+    /// The outcome on which all configurations agree, if they do.
     fn decide(&self, configs: &[Config]) -> Option<Outcome> {
         let first = configs.first()?.alternative;
         if configs.iter().all(|c| c.alternative == first) {
@@ -338,7 +337,7 @@ impl Run {
         for config in configs {
             let state = self.network.state(config.state);
             if state.kind == StateKind::RuleStop {
-                // The whole input is read: only the end may follow.
+                // The whole input is consumed: only configurations at the end match.
                 if token == Kind::Eof && !reached.contains(config) {
                     reached.push(*config);
                 }
@@ -366,10 +365,10 @@ impl Run {
         reached
     }
 
-    /// Adds every place that can be reached without reading a token, depth first.
+    /// Computes the closure: all configurations reachable without consuming a token, depth first.
     ///
-    /// `precedence` is the current one and how far calls have gone in since, so
-    /// that conditions count only in the rule the choice belongs to.
+    /// `precedence` is the current one and the call depth since, as predicates only apply in the
+    /// rule of the decision.
     fn close(
         &mut self,
         config: Config,
@@ -386,7 +385,7 @@ impl Run {
             } else if seen.insert((config.state, config.alternative, config.stack)) {
                 let first = pending.len();
                 self.leads(config, precedence, &mut pending, out);
-                // The last one in is the next one out.
+                // The stack pops the last one first.
                 if let Some(added) = pending.get_mut(first..) {
                     added.reverse();
                 }
@@ -395,7 +394,8 @@ impl Run {
         self.pending = pending;
     }
 
-    /// Adds the places one step further, and the place itself if it waits for a token.
+    /// Adds the configurations one transition further, and the configuration itself if it waits for
+    /// a token.
     fn leads(
         &mut self,
         config: Config,
@@ -449,7 +449,7 @@ impl Run {
                     };
                     pending.push((next, precedence.map(|(p, depth)| (p, depth + 1))));
                 }
-                // A state with such an edge has no other.
+                // A state with a token transition has no other transitions.
                 Edge::Tokens(..) => out.push(config),
             }
         }

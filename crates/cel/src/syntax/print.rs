@@ -1,4 +1,4 @@
-//! Prints a tree as source text again.
+//! Prints a tree as source text.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use super::ast::{Ast, Expr, Literal, MacroCall, NodeId, operators as op};
 use super::parse;
 use crate::source::Issue;
 
-/// An expression in its canonical form: one spacing, and no bracket that changes nothing.
+/// Formats an expression canonically: with uniform spacing and without redundant parentheses.
 ///
 /// ```
 /// use lockgate_cel::syntax::canonical;
@@ -16,7 +16,7 @@ use crate::source::Issue;
 ///
 /// # Errors
 ///
-/// The issues of a text that is no expression.
+/// The issues of an invalid expression.
 pub fn canonical(expression: &str) -> Result<String, Vec<Issue>> {
     let ast = parse(expression)?;
     let macros = ast
@@ -33,7 +33,7 @@ pub fn canonical(expression: &str) -> Result<String, Vec<Issue>> {
     Ok(printer.out)
 }
 
-/// The precedence of an expression; looser ones need brackets within tighter ones.
+/// The precedence of an expression; looser ones need parentheses within tighter ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Conditional,
@@ -52,7 +52,7 @@ struct Printer<'a, 's> {
     out: String,
 }
 
-/// An operator between two operands, and how tightly it binds.
+/// An infix operator and its precedence.
 fn infix(function: &str) -> Option<(&'static str, Binding)> {
     Some(match function {
         op::OR => ("||", Binding::Or),
@@ -95,7 +95,7 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// Prints an operand, in brackets if it binds more loosely than its place asks for.
+    /// Prints an operand, in parentheses if it binds more loosely than required.
     fn operand(&mut self, id: NodeId, least: Binding) {
         if self.binding(id) < least {
             self.bracketed(id);
@@ -219,7 +219,7 @@ impl Printer<'_, '_> {
                 if let Some((operator, binding)) = infix(function) {
                     self.operand(*left, binding);
                     let _ = write!(self.out, " {operator} ");
-                    // Chains bind to the left.
+                    // Chains are left-associative.
                     if self.binding(*right) <= binding {
                         self.bracketed(*right);
                     } else {
@@ -231,7 +231,7 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// Prints a logical chain flat if parsing it again makes the same tree.
+    /// Prints a logical chain flat if it parses to the same tree.
     fn logical(&mut self, id: NodeId, function: &str) {
         let Some((operator, binding)) = infix(function) else {
             return;
@@ -261,7 +261,7 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// Returns true for a subtree the parser would make of a flat chain of its terms.
+    /// Returns true if the parser builds this subtree for a flat chain of its terms.
     fn is_balanced(&self, id: NodeId, function: &str, terms: &mut Vec<NodeId>) -> bool {
         let first = terms.len();
         self.collect(id, function, terms);

@@ -1,8 +1,8 @@
-//! Says what is wrong with an expression that does not parse.
+//! Reports the syntax errors of an expression.
 //!
-//! Runs the grammar the way ANTLR's generated parser does, with its rules for
-//! skipping, inserting and giving up, so that the messages are the ones users
-//! of Kubernetes see. It runs only for expressions known to be wrong.
+//! Runs the grammar like ANTLR's generated parser, with its error recovery (skipped and inserted
+//! tokens, resynchronisation), for the same error messages as Kubernetes. It runs only for
+//! expressions with syntax errors.
 //!
 //! UPSTREAM: antlr4-go error_strategy.go, cel-go parser/parser.go
 
@@ -21,8 +21,7 @@ const MAX_REPORTS: usize = 100;
 const MAX_RECOVERIES: usize = 30;
 const MAX_SKIPPED: usize = 256;
 
-/// The issues of `source`: its syntax errors in the order they are found, then what else there
-/// is to say about what was understood of it.
+/// The issues of `source`: its syntax errors in order, then the issues of the recovered tree.
 pub(super) fn errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec<Issue> {
     let mut run = Recovery {
         source,
@@ -45,7 +44,7 @@ pub(super) fn errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec
         reports: lexical.len().min(MAX_REPORTS),
         issues: lexical,
     };
-    // An abort has already said why, and ends it all.
+    // After an abort, the error is already reported.
     if let Ok(start) = run.parse() {
         let more = complaints(source, tokens, &run.tree, start);
         run.issues.extend(more);
@@ -53,7 +52,7 @@ pub(super) fn errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec
     run.issues
 }
 
-/// The bytes an issue of the lexer complains about.
+/// The byte range of a lexer issue.
 fn unread(issue: &Issue) -> Option<(usize, usize)> {
     let from = issue.offset? as usize;
     let text = issue
@@ -66,7 +65,7 @@ fn unread(issue: &Issue) -> Option<(usize, usize)> {
 /// Parsing was abandoned.
 struct Abort;
 
-/// The reason a rule cannot go on.
+/// The reason why a rule failed.
 enum Failure {
     Mismatch { state: StateId },
     NoAlternative { start: usize, offending: usize },
@@ -79,16 +78,16 @@ impl From<Abort> for Failure {
     }
 }
 
-/// Something left to do.
+/// Pending work.
 enum Task {
     Steps(&'static [Step]),
-    /// A round of this loop ends.
+    /// The end of an iteration of this loop.
     Again(&'static Step),
-    /// A rule ends.
+    /// The end of a rule.
     Leave(Outer),
 }
 
-/// The state a rule interrupts, restored at its end.
+/// The state of the calling rule, restored at the end.
 struct Outer {
     /// The rule that ends.
     rule: Rule,
@@ -101,9 +100,9 @@ struct Recovery<'s, 't> {
     tokens: &'t [Token],
     next: usize,
     state: StateId,
-    /// The pending tasks, the next one last. Texts nest deeper than a stack of calls should.
+    /// The pending tasks, the next one last. Sources nest too deeply for recursion.
     tasks: Vec<Task>,
-    /// The states that made the calls now running, outermost first.
+    /// The states of the active calls, outermost first.
     callers: Vec<StateId>,
     precedence: u8,
     depth: [u32; RULES],
@@ -111,13 +110,13 @@ struct Recovery<'s, 't> {
     last_error: Option<usize>,
     error_states: BTreeSet<StateId>,
     recoveries: usize,
-    /// Tokens skipped in the recovery under way.
+    /// Tokens skipped in the current recovery.
     skipped: Option<usize>,
     predictor: Predictor,
-    /// The tree read so far, and the run of the current rule.
+    /// The tree parsed so far, and the current rule node.
     tree: Tree,
     run: RunId,
-    /// Parts of the source that are no token, from and to.
+    /// Byte ranges of the source without a token.
     unread: Vec<(usize, usize)>,
     reports: usize,
     issues: Vec<Issue>,
@@ -175,7 +174,7 @@ impl Recovery<'_, '_> {
         quote(text)
     }
 
-    /// Runs the grammar; what goes wrong inside a rule is reported and recovered from at its end.
+    /// Runs the grammar; errors inside a rule are reported and recovered from at its end.
     fn parse(&mut self) -> Result<RunId, Abort> {
         self.enter(Rule::Start, 0)?;
         let mut done = self.run;
@@ -224,7 +223,7 @@ impl Recovery<'_, '_> {
         Ok(())
     }
 
-    /// Goes back to the caller of a rule, if it has one.
+    /// Returns to the caller of a rule, if any.
     fn leave(&mut self, outer: &Outer) -> RunId {
         if let Some(depth) = self.depth.get_mut(outer.rule as usize) {
             *depth -= 1;
@@ -237,7 +236,7 @@ impl Recovery<'_, '_> {
         done
     }
 
-    /// Takes the first of some steps; the others wait until it is done.
+    /// Runs the first of several steps; the others are queued.
     fn steps(&mut self, steps: &'static [Step]) -> Result<(), Failure> {
         let Some((first, rest)) = steps.split_first() else {
             return Ok(());
@@ -305,7 +304,7 @@ impl Recovery<'_, '_> {
         }
     }
 
-    /// Ends a round of a loop and begins another one if there is any.
+    /// Ends an iteration of a loop and starts the next one, if any.
     fn again(&mut self, step: &'static Step) -> Result<(), Failure> {
         if let Step::Star1 { back, .. } | Step::Star { back, .. } | Step::Plus { back, .. } = step {
             self.sync(*back)?;
@@ -313,7 +312,7 @@ impl Recovery<'_, '_> {
         self.round(step)
     }
 
-    /// Begins a round of a loop, unless the loop is over.
+    /// Starts an iteration of a loop, unless the loop is complete.
     fn round(&mut self, step: &'static Step) -> Result<(), Failure> {
         match step {
             Step::Star1 { first, body, .. } => {
@@ -380,7 +379,7 @@ impl Recovery<'_, '_> {
         })
     }
 
-    /// Ends the search for errors; the text is refused all the same.
+    /// Stops the error recovery; the expression is rejected regardless.
     fn give_up(&mut self) -> Failure {
         if self.issues.is_empty() {
             let token = self.token(self.next);
@@ -413,7 +412,7 @@ impl Recovery<'_, '_> {
         self.last_error = None;
     }
 
-    /// Counts a recovery, and gives up after too many.
+    /// Counts a recovery, and aborts after too many.
     fn attempt(&mut self) -> Result<(), Abort> {
         if self.recoveries == MAX_RECOVERIES {
             self.recoveries += 1;
@@ -437,7 +436,7 @@ impl Recovery<'_, '_> {
         Err(Failure::Mismatch { state: self.state })
     }
 
-    /// Skips one token if the one after it fits.
+    /// Single-token deletion: skips one token if the next one is expected.
     fn delete_token(&mut self) -> Result<bool, Abort> {
         if self.expected(self.state) & bit(self.la(2)) == 0 {
             return Ok(false);
@@ -448,7 +447,7 @@ impl Recovery<'_, '_> {
         Ok(true)
     }
 
-    /// Pretends the expected token is there if the current one fits after it.
+    /// Single-token insertion: assumes the expected token if the current one can follow it.
     fn insert_token(&mut self) -> Result<bool, Abort> {
         let after = match NETWORK.state(self.state).edges.first() {
             Some(Edge::Tokens(_, to)) => *to,
@@ -468,7 +467,7 @@ impl Recovery<'_, '_> {
         Ok(true)
     }
 
-    /// The token expected here, at the place of the one that is.
+    /// The missing token, at the position of the current one.
     fn missing(&self) -> Token {
         let mut place = self.token(self.next);
         if place.kind == Kind::Eof && self.next > 0 {
@@ -527,7 +526,7 @@ impl Recovery<'_, '_> {
         }
     }
 
-    /// The text from one token to another, without what was no token.
+    /// The source from one token to another, without unrecognised characters.
     fn text_between(&self, first: Token, last: Token) -> String {
         let mut text = String::new();
         let mut at = first.start as usize;
@@ -542,12 +541,12 @@ impl Recovery<'_, '_> {
         text
     }
 
-    /// Skips to a token that one of the running rules can go on with.
+    /// Skips to a token that one of the active rules can continue with.
     fn recover(&mut self) -> Result<(), Abort> {
         self.attempt()?;
         self.skipped = Some(0);
         if self.last_error == Some(self.next) && self.error_states.contains(&self.state) {
-            // Nothing was read since the last failure here: do not fail for ever.
+            // No token was consumed since the last error here: consume one to guarantee progress.
             self.consume()?;
         }
         self.last_error = Some(self.next);
@@ -569,7 +568,7 @@ impl Recovery<'_, '_> {
         Ok(())
     }
 
-    /// Makes sure the next token fits before a choice or another round.
+    /// Checks that the next token is expected before a decision or another iteration.
     fn sync(&mut self, state: StateId) -> Result<(), Failure> {
         self.state = state;
         if self.recovering {
@@ -595,7 +594,7 @@ impl Recovery<'_, '_> {
         }
     }
 
-    /// Every token that can come next, looking through the ends of rules.
+    /// All tokens that can come next, including after the ends of rules.
     fn expected(&self, state: StateId) -> TokenSet {
         let mut following = NETWORK.next_tokens(state);
         let mut expected = following & !EPSILON;
@@ -614,7 +613,7 @@ impl Recovery<'_, '_> {
     }
 }
 
-/// The state in which a calling state goes on once the call returns.
+/// The follow state of a calling state.
 fn follow_of(state: StateId) -> Option<StateId> {
     match NETWORK.state(state).edges.first() {
         Some(Edge::Call { follow, .. }) => Some(*follow),
@@ -631,7 +630,7 @@ fn quote(text: &str) -> String {
     )
 }
 
-/// The expected tokens as a list in braces, or a single one bare.
+/// The expected tokens as a list in braces, or a single one without.
 fn list(set: TokenSet) -> String {
     let names: Vec<_> = Kind::ALL
         .into_iter()
@@ -644,7 +643,7 @@ fn list(set: TokenSet) -> String {
     }
 }
 
-/// A literal where a name should be is reported as such.
+/// Reports a literal in place of a name as a mismatch.
 fn reserved_as_mismatch(message: String) -> String {
     const PREFIX: &str = "no viable alternative at input '";
     for word in ["true", "false", "null"] {

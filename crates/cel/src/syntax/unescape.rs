@@ -1,4 +1,4 @@
-//! The value of a string or bytes literal.
+//! The values of string and bytes literals.
 //!
 //! UPSTREAM: cel-go parser/unescape.go
 
@@ -7,7 +7,7 @@ use std::borrow::Cow;
 const MALFORMED: &str = "unable to unescape string";
 const BAD_CODE_POINT: &str = "invalid unicode code point";
 
-/// The text a string token stands for.
+/// The value of a string token.
 pub(super) fn unescape_string(token: &str) -> Result<Cow<'_, str>, &'static str> {
     let (body, raw) = body(token)?;
     if (raw || !body.contains('\\')) && !body.contains('\r') {
@@ -29,7 +29,7 @@ pub(super) fn unescape_string(token: &str) -> Result<Cow<'_, str>, &'static str>
     Ok(Cow::Owned(out))
 }
 
-/// The bytes a bytes token stands for, given without its `b`.
+/// The value of a bytes token, without its `b`.
 pub(super) fn unescape_bytes(token: &str) -> Result<Vec<u8>, &'static str> {
     let (body, raw) = body(token)?;
     let body = normalize(body);
@@ -48,12 +48,12 @@ pub(super) fn unescape_bytes(token: &str) -> Result<Vec<u8>, &'static str> {
     Ok(out)
 }
 
-/// Line ends become `\n` whatever the text was written on.
+/// Normalises line endings to `\n`.
 fn normalize(body: &str) -> String {
     body.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// The text between the quotes, and true if escapes are taken literally.
+/// The contents between the quotes, and true for a raw string.
 fn body(token: &str) -> Result<(&str, bool), &'static str> {
     let quoted = token.trim_start_matches(['r', 'R']);
     let raw = quoted.len() != token.len();

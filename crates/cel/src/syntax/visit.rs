@@ -1,9 +1,8 @@
-//! Further issues of an expression that does not parse.
+//! Further issues of an expression with syntax errors.
 //!
-//! Upstream looks at whatever its parser made of a broken text and complains
-//! about reserved names, literals and macros in it, too. [`Tree`] is what the
-//! recovering parser makes; the tree of the expression is built from it only to
-//! hear those complaints.
+//! Upstream also visits the recovered parse tree and reports reserved names, invalid literals and
+//! macros in it. [`Tree`] is the recovering parser's result; the abstract syntax tree is built from
+//! it only for these issues.
 //!
 //! UPSTREAM: cel-go parser/parser.go (the visitor), parser/gen/cel_parser.go
 
@@ -16,40 +15,40 @@ use super::parser::{Parser, RESERVED};
 use crate::limits::MAX_DEPTH;
 use crate::source::Issue;
 
-/// The offset of what is not in the text; no text is that long.
+/// The offset of a missing node; no source is that long.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// The index of a rule's run in its [`Tree`].
+/// The index of a rule node in its [`Tree`].
 pub(super) type RunId = usize;
 
-/// The runs of the grammar's rules and what each of them read.
+/// The rule nodes of the parse tree and their children.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     runs: Vec<Run>,
 }
 
-/// One run of a rule.
+/// A node of a rule.
 #[derive(Debug)]
 struct Run {
     rule: Rule,
-    /// The alternative taken, from one; zero while there is none.
+    /// The alternative taken, from one; zero if not decided.
     alternative: usize,
-    /// The offset of its first token, read or not.
+    /// The offset of its first token, consumed or not.
     start: u32,
     parts: Vec<Part>,
 }
 
-/// Something a rule read.
+/// A child of a rule node.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Token(Token),
-    /// A token that is not there and was taken to be.
+    /// A missing token that was inserted.
     Missing(Token),
     Run(RunId),
 }
 
 impl Tree {
-    /// Begins a run.
+    /// Starts a node.
     pub(super) fn begin(&mut self, rule: Rule, start: u32) -> RunId {
         self.runs.push(Run {
             rule,
@@ -60,7 +59,7 @@ impl Tree {
         self.runs.len() - 1
     }
 
-    /// Begins a run that has a finished one of the same rule for its first part.
+    /// Starts a node whose first child is a complete node of the same rule.
     pub(super) fn wrap(&mut self, inner: RunId, alternative: usize) -> RunId {
         let Some((rule, start)) = self.run(inner).map(|run| (run.rule, run.start)) else {
             return inner;
@@ -118,7 +117,7 @@ impl Run {
         self.tokens(kind).next().is_some()
     }
 
-    /// The only token of a run of an operator's rule.
+    /// The only token of an operator's rule node.
     fn operator(&self) -> Option<u32> {
         self.parts.iter().find_map(|part| match part {
             Part::Token(token) | Part::Missing(token) => Some(token.start),
@@ -142,7 +141,7 @@ impl Part {
         }
     }
 
-    /// The text of a token.
+    /// The source text of a token.
     fn text(self, source: &str) -> Name<'_> {
         match self {
             Self::Token(token) => Cow::Borrowed(token.text(source)),
@@ -152,7 +151,7 @@ impl Part {
     }
 }
 
-/// The complaints about what a broken text was taken for.
+/// The issues of the recovered tree.
 pub(super) fn complaints(source: &str, tokens: &[Token], tree: &Tree, start: RunId) -> Vec<Issue> {
     let mut visitor = Visitor {
         parser: Parser::new(source, tokens),
@@ -170,15 +169,15 @@ pub(super) fn complaints(source: &str, tokens: &[Token], tree: &Tree, start: Run
     issues
 }
 
-/// The tree is deeper than upstream looks.
+/// The tree is deeper than upstream's limit.
 struct TooDeep;
 
-/// Something left to do.
+/// Pending work.
 enum Task<'t> {
     Visit(Option<RunId>),
-    /// Complain, without a node.
+    /// Report an issue, without a node.
     Report(u32, &'static str),
-    /// Make the node of a run out of those built since there were `from`.
+    /// Build a node from those built since index `from`.
     Build {
         run: &'t Run,
         from: usize,
@@ -190,9 +189,9 @@ struct Visitor<'s, 't> {
     parser: Parser<'s, 't>,
     source: &'s str,
     tree: &'t Tree,
-    /// The pending tasks, the next one last. Texts nest deeper than a stack of calls should.
+    /// The pending tasks, the next one last. Sources nest too deeply for recursion.
     tasks: Vec<Task<'t>>,
-    /// The nodes nobody has taken for a part yet.
+    /// The built nodes without a parent yet.
     built: Vec<NodeId>,
     depth: u32,
 }
@@ -210,7 +209,7 @@ impl<'s, 't> Visitor<'s, 't> {
         self.ast().add(offset, Expr::Unspecified)
     }
 
-    /// An operator or anything else whose arguments do not matter.
+    /// A call for an operator, or where the arguments do not matter.
     fn call(&mut self, offset: u32, args: Vec<NodeId>) -> NodeId {
         let function = Cow::Borrowed("");
         let call = Expr::Call {
@@ -239,7 +238,7 @@ impl<'s, 't> Visitor<'s, 't> {
         Ok(())
     }
 
-    /// Visits a run, passing through those that only lead to another.
+    /// Visits a node, passing through those with a single child.
     fn visit(&mut self, mut id: Option<RunId>) -> Result<(), TooDeep> {
         let tree = self.tree;
         while let Some(run) = id.and_then(|id| tree.run(id)) {
@@ -267,7 +266,7 @@ impl<'s, 't> Visitor<'s, 't> {
                     self.tasks.push(Task::Build { run, from, counted });
                     let first = self.tasks.len();
                     self.visit_parts(run);
-                    // The last one in is the next one out.
+                    // The stack pops the last one first.
                     if let Some(added) = self.tasks.get_mut(first..) {
                         added.reverse();
                     }
@@ -281,7 +280,7 @@ impl<'s, 't> Visitor<'s, 't> {
         Ok(())
     }
 
-    /// Plans the visits of what a run consists of, in order.
+    /// Queues visits of a node's children, in order.
     fn visit_parts(&mut self, run: &'t Run) {
         let tree = self.tree;
         let first = |rule| Task::Visit(run.inner(tree, rule).next());
@@ -377,14 +376,14 @@ impl<'s, 't> Visitor<'s, 't> {
             let field = tree.run(field);
             let name = field.and_then(|field| field.inner(tree, Rule::EscapeIdent).next());
             self.tasks.push(match self.field(name) {
-                // The value of a refused field is not looked at.
+                // The value of a rejected field is not visited.
                 Err(message) => Task::Report(init.start, message),
                 Ok(_) => Task::Visit(Some(value)),
             });
         }
     }
 
-    /// The node of a run whose parts were visited.
+    /// Builds a node whose children are visited.
     fn build(&mut self, run: &Run, parts: Vec<NodeId>) -> NodeId {
         match (run.rule, run.alternative) {
             (Rule::Expr, _) => self.operation(run, Kind::Question, parts),
@@ -441,7 +440,7 @@ impl<'s, 't> Visitor<'s, 't> {
         }
     }
 
-    /// The name a run of the rule for fields read, or what is wrong with it.
+    /// The name in a field rule node, or the error message.
     fn field(&self, id: Option<RunId>) -> Result<Name<'s>, &'static str> {
         let run = id.and_then(|id| self.tree.run(id));
         match run.map(|run| (run.alternative, run.tokens(Kind::Ident).next())) {
@@ -488,7 +487,7 @@ impl<'s, 't> Visitor<'s, 't> {
             .call_or_macro(open, name, parts.first().copied(), args)
     }
 
-    /// Returns true for a call whose name functions can have.
+    /// Returns true for a call with a valid function name.
     fn callable(&self, run: &Run) -> bool {
         let name = run.tokens(Kind::Ident).next();
         name.is_some_and(|name| !RESERVED.contains(&&*name.text(self.source)))

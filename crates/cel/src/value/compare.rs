@@ -1,4 +1,4 @@
-//! Equality and order.
+//! Equality and ordering.
 //!
 //! UPSTREAM: cel-go common/types (Equal and Compare of each type)
 
@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 use super::{Value, typed};
 
-/// The result of comparing for equality.
+/// The result of an equality comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Equality {
     /// The values are equal.
@@ -23,14 +23,14 @@ impl From<bool> for Equality {
     }
 }
 
-/// The reason two values have no order.
+/// The reason why two values cannot be ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotOrdered {
-    /// Values of the left type have no order at all.
+    /// The left type is not ordered.
     Unordered,
-    /// The types do not go together.
+    /// The types differ.
     Mixed,
-    /// One of them is not a number.
+    /// One of them is NaN.
     Nan,
 }
 
@@ -86,7 +86,7 @@ impl Value<'_> {
         }
     }
 
-    /// Equality as the value's own type defines it, which null does not precede.
+    /// Type-specific equality, without the special case for null.
     pub(crate) fn equals_directly(&self, other: &Value<'_>) -> Equality {
         match (self, other) {
             (Value::Opaque(a), _) => a.equals(other),
@@ -130,7 +130,7 @@ impl Value<'_> {
         }
     }
 
-    /// Returns true for values of a type that has an order.
+    /// Returns true for values of an ordered type.
     pub(crate) fn is_ordered(&self) -> bool {
         matches!(
             self,
@@ -147,7 +147,7 @@ impl Value<'_> {
     }
 }
 
-/// The order of two numbers of any types; none if one is not a number.
+/// Compares two numbers of any types; `None` if one is NaN.
 fn numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
@@ -163,8 +163,8 @@ fn numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     }
 }
 
-// UPSTREAM: cel-go common/types/compare.go: beyond the integer's range by
-// magnitude, otherwise as doubles.
+// UPSTREAM: cel-go common/types/compare.go: outside the integer range by magnitude, otherwise as
+// doubles.
 fn double_with_int(double: f64, int: i64) -> Option<Ordering> {
     if double < i64::MIN as f64 {
         return Some(Ordering::Less);

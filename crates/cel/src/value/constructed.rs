@@ -11,19 +11,19 @@ use super::Value;
 
 /// The type of patch operations.
 pub const JSON_PATCH: &str = "JSONPatch";
-/// The type of the object that is changed; those of its fields follow it after dots.
+/// The type of the mutated object; field types are this name with the field path appended.
 pub const OBJECT: &str = "Object";
 
-/// An object that an expression constructs.
+/// A constructed object.
 #[derive(Debug, Clone)]
 pub struct Constructed<'a> {
-    /// The type it was constructed as.
+    /// The type name in the expression.
     pub type_name: &'a str,
-    /// Its fields, in the order they were written.
+    /// Its fields, in source order.
     pub fields: Vec<(&'a str, Value<'a>)>,
 }
 
-/// Returns true if mutations can construct a type of this name.
+/// Returns true if mutations can construct this type.
 pub(crate) fn is_constructible(name: &str) -> bool {
     name == JSON_PATCH
         || name
@@ -39,11 +39,11 @@ impl<'a> Constructed<'a> {
         found.map(|(_, value)| value)
     }
 
-    /// Checks that the type of every object inside is the path of fields that leads to it.
+    /// Checks that the type name of every nested object is its field path.
     ///
     /// # Errors
     ///
-    /// Some are not.
+    /// The objects with other type names.
     pub fn check_type_names(&self) -> Result<(), TypeNameMismatches> {
         let mut mismatches = Vec::new();
         check_object(self, self.type_name, &mut mismatches);
@@ -54,11 +54,11 @@ impl<'a> Constructed<'a> {
         }
     }
 
-    /// The object as a tree.
+    /// Converts the object to JSON.
     ///
     /// # Errors
     ///
-    /// Something in it has no form in JSON.
+    /// A value cannot be represented in JSON.
     pub fn to_tree(&self) -> Result<Json, NotJson> {
         let fields = self.fields.iter();
         let fields = fields.map(|(name, value)| Ok(((*name).to_owned(), tree(value)?)));
@@ -68,7 +68,7 @@ impl<'a> Constructed<'a> {
     }
 }
 
-/// Objects whose types are not the paths of fields that lead to them.
+/// Objects whose type names differ from their field paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypeNameMismatches(Vec<TypeNameMismatch>);
 
@@ -98,7 +98,7 @@ impl fmt::Display for TypeNameMismatches {
 
 impl std::error::Error for TypeNameMismatches {}
 
-/// A value that has no form in JSON.
+/// A value that cannot be represented in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotJson;
 
@@ -125,7 +125,7 @@ fn check_object(object: &Constructed<'_>, path: &str, errors: &mut Vec<TypeNameM
 fn check_value(value: &Value<'_>, path: &str, errors: &mut Vec<TypeNameMismatch>) {
     match value {
         Value::Object(object) => check_object(object, path, errors),
-        // What is borrowed from a document holds nothing that was constructed.
+        // Values borrowed from a document contain no constructed objects.
         Value::List(_) => {
             for element in value.elements() {
                 check_value(&element, path, errors);
@@ -140,7 +140,7 @@ fn check_value(value: &Value<'_>, path: &str, errors: &mut Vec<TypeNameMismatch>
     }
 }
 
-/// A value as it goes into an object. Numbers stay what they are.
+/// Converts a value for an object. Numbers keep their types.
 fn tree(value: &Value<'_>) -> Result<Json, NotJson> {
     Ok(match value {
         Value::Int(int) => Json::from(*int),

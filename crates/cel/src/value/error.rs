@@ -4,42 +4,42 @@ use std::fmt;
 
 use super::Value;
 
-/// An evaluation without a value.
+/// The error of an evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// The cost limit is exceeded. Nothing in the expression can recover from it.
+    /// The cost limit is exceeded. This is fatal: the expression cannot handle it.
     CostLimit,
-    /// Upstream's interpreter gives up on its own account, and so do we, in its words.
+    /// Upstream's interpreter panics, and so the evaluation fails with its message.
     Internal(Box<String>),
-    /// A step failed; `&&`, `||` and the quantifiers may still find an answer.
+    /// A step failed; `&&`, `||` and the quantifiers may still determine a result.
     Failed(Box<Failure>),
 }
 
-/// The failure of a step. Its text is built only when it is printed.
+/// The failure of a step. The message is formatted lazily.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Operands of these types do not go together.
+    /// No overload matches the operands.
     NoSuchOverload,
-    /// The function or operator does not take such a first operand.
+    /// The function or operator does not support this first operand.
     NotApplicable(&'static str),
-    /// A map has no such key, or the value is no map at all.
+    /// A map does not have this key, or the value is not a map.
     NoSuchKey(String),
-    /// A list has no such index.
+    /// The list index is out of bounds.
     OutOfBounds(String),
-    /// Anything else.
+    /// Another failure, with a static message.
     Fixed(&'static str),
-    /// Anything else, with particulars.
+    /// Another failure, with a formatted message.
     Text(String),
 }
 
 impl Error {
-    /// The failure with a fixed text.
+    /// A failure with a static message.
     #[must_use]
     pub fn fixed(text: &'static str) -> Self {
         Failure::Fixed(text).into()
     }
 
-    /// The failure with a text.
+    /// A failure with a formatted message.
     #[must_use]
     pub fn text(text: impl fmt::Display) -> Self {
         Failure::Text(text.to_string()).into()
@@ -49,7 +49,7 @@ impl Error {
         Self::Internal(Box::new(reason.to_string()))
     }
 
-    /// Returns true if the whole evaluation ends here.
+    /// Returns true if the error ends the whole evaluation.
     pub(crate) fn is_fatal(&self) -> bool {
         !matches!(self, Self::Failed(_))
     }
@@ -58,9 +58,10 @@ impl Error {
         Failure::NoSuchOverload.into()
     }
 
-    /// The failure of a function whose first operand it is not made for.
+    /// The failure of a function with an unsupported first operand.
     ///
-    /// Texts and times answer for themselves upstream, and name no function.
+    /// Upstream's strings, timestamps and durations dispatch such calls themselves, without naming
+    /// the function.
     pub(crate) fn not_applicable(function: &'static str, first: &Value<'_>) -> Self {
         match first {
             Value::Str(_) | Value::String(_) | Value::Duration(_) | Value::Timestamp(_) => {

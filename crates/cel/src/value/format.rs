@@ -1,4 +1,4 @@
-//! Text in one of the formats schemas know.
+//! Strings in the formats of schemas.
 //!
 //! UPSTREAM: kube-openapi pkg/validation/strfmt
 
@@ -6,7 +6,7 @@ use lockgate_go::time::{Duration, Timestamp, is_date};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// Units of time: the spellings that must be met in full, then the one that needs only start so.
+/// Units of time: the spellings to match exactly, then a prefix to match.
 const UNITS: [(&[&str], &str, i64); 8] = [
     (&["ns"], "nano", 1),
     (&["us", "µs"], "micro", 1_000),
@@ -18,7 +18,7 @@ const UNITS: [(&[&str], &str, i64); 8] = [
     (&["w", "wk"], "week", 604_800 * SECOND),
 ];
 
-/// A duration as Go spells it, or numbers with units such as `2 weeks 3 days`.
+/// A Go duration, or numbers with units such as `2 weeks 3 days`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     if let Ok(duration) = Duration::parse(text) {
         return Some(duration);
@@ -40,7 +40,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
         }
         let factor: i64 = digits.parse().ok()?;
         if let Some(nanos) = unit_nanos(&unit.to_lowercase()) {
-            // Upstream's sum wraps around too.
+            // Upstream's sum also overflows.
             sum = sum.wrapping_add(factor.wrapping_mul(nanos));
             found = true;
         }
@@ -55,7 +55,7 @@ fn unit_nanos(unit: &str) -> Option<i64> {
         .map(|(_, _, nanos)| *nanos)
 }
 
-/// A day, as the point in time it starts at.
+/// A date, as the timestamp of its start.
 pub(super) fn date(text: &str) -> Option<Timestamp> {
     if !is_date(text.as_bytes()) {
         return None;
@@ -63,7 +63,7 @@ pub(super) fn date(text: &str) -> Option<Timestamp> {
     Timestamp::parse(&format!("{text}T00:00:00Z")).ok()
 }
 
-/// A point in time, which may lack a zone; no text at all is the start of 1970.
+/// A timestamp, optionally without a zone; an empty string is the start of 1970.
 pub(super) fn date_time(text: &str) -> Option<Timestamp> {
     if text.is_empty() {
         return Timestamp::from_unix(0).ok();
@@ -73,11 +73,11 @@ pub(super) fn date_time(text: &str) -> Option<Timestamp> {
         .ok()
 }
 
-/// Bytes in the URL-safe alphabet with padding; line ends are skipped.
+/// Bytes in the URL-safe base64 alphabet with padding; line breaks are skipped.
 ///
 /// # Errors
 ///
-/// The index of the first byte that is no base64.
+/// The index of the first invalid byte.
 pub(super) fn base64(text: &str) -> Result<Vec<u8>, usize> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let mut rest = text
@@ -106,7 +106,7 @@ pub(super) fn base64(text: &str) -> Result<Vec<u8>, usize> {
     }
 }
 
-/// Reads what must follow the first sign of padding.
+/// Parses the rest of the padding after its first character.
 fn padding(
     nth: usize,
     at: usize,
@@ -117,7 +117,7 @@ fn padding(
         0 | 1 => return Err(at),
         2 => match rest.next() {
             Some((_, b'=')) => {}
-            // Upstream names the place before the one that should be padding too.
+            // Upstream reports the position before the expected padding.
             Some((at, _)) => return Err(at.saturating_sub(1)),
             None => return Err(len),
         },

@@ -1,14 +1,14 @@
-//! Values as JSON: plain, and in the form protobuf gives CEL values.
+//! Converts values to JSON: plain, and in the protobuf form of CEL values.
 
 use serde_json::{Map as Object, Value as Json, json};
 
 use super::Value;
 
-/// Integers beyond this lose digits in JSON, so protobuf writes them as text.
+/// The largest integer that is exact in JSON; protobuf writes larger ones as strings.
 const MAX_EXACT: i64 = (1 << 53) - 1;
 
 impl Value<'_> {
-    /// The value as a `cel.expr.Value` in protobuf's JSON form, where it has one.
+    /// The value as a `cel.expr.Value` in protobuf's JSON form, if it has one.
     #[must_use]
     pub fn to_proto_json(&self) -> Option<Json> {
         Some(match self {
@@ -47,7 +47,7 @@ impl Value<'_> {
         })
     }
 
-    /// The value as the well-known message protobuf packs it into.
+    /// The value as the well-known message in a protobuf `Any`.
     fn to_any(&self) -> Option<Json> {
         let (name, value) = match self {
             Value::Null => ("Value", Json::Null),
@@ -74,8 +74,8 @@ impl Value<'_> {
         )
     }
 
-    /// About how many bytes the value has as JSON; none if it has more than `most`. Values share what they hold, and
-    /// JSON does not: a list may be small, and its text large.
+    /// The approximate JSON size of the value in bytes; `None` if it exceeds `most`. Values share their contents,
+    /// but JSON does not: a small list may have large JSON.
     #[must_use]
     pub fn json_bytes(&self, most: usize) -> Option<usize> {
         let mut room = most;
@@ -106,7 +106,7 @@ impl Value<'_> {
         }
     }
 
-    /// The value as plain JSON, where it has a form in JSON.
+    /// The value as plain JSON, if it can be represented.
     #[must_use]
     pub fn to_json(&self) -> Option<Json> {
         Some(match self {
@@ -152,7 +152,7 @@ fn take(room: &mut usize, bytes: usize) -> Option<()> {
     Some(())
 }
 
-/// The same for what a document holds, which may be deep.
+/// Like `take_room`, for JSON documents, which may be deep.
 fn take_room_for_tree(tree: &Json, room: &mut usize) -> Option<()> {
     let mut open = vec![tree];
     while let Some(value) = open.pop() {
@@ -180,7 +180,7 @@ fn without_empty(name: &str, values: Vec<Json>) -> Json {
     }
 }
 
-/// Numbers that are none are written as text; whole ones without a fraction.
+/// NaN and infinities are strings; integral numbers have no fraction.
 fn double(d: f64) -> Json {
     if d.is_nan() {
         json!("NaN")
@@ -193,7 +193,7 @@ fn double(d: f64) -> Json {
     }
 }
 
-/// Seconds with three, six or nine digits after the point.
+/// Seconds with three, six or nine decimal places.
 fn duration(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let (seconds, rest) = (

@@ -1,20 +1,20 @@
-//! Maps made by an expression.
+//! Maps created by an expression.
 
 use std::collections::HashMap;
 
 use super::Value;
 
-/// Maps larger than this are searched through an index.
+/// Larger maps have an index.
 const SMALL: usize = 8;
 
-/// Entries in the order they were added, each key once.
+/// Entries in insertion order, with unique keys.
 #[derive(Debug, Clone, Default)]
 pub struct Map<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
     index: HashMap<Key, usize>,
 }
 
-/// A key that can be looked up; keys of other types are only ever listed.
+/// A key for lookups; keys of other types only occur in iterations.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
     Bool(bool),
@@ -36,7 +36,7 @@ impl Key {
     }
 }
 
-/// Returns true for two keys that are the same without numeric conversions.
+/// Returns true for equal keys, without numeric conversions.
 fn same(a: &Value<'_>, b: &Value<'_>) -> bool {
     match (a, b) {
         (Value::Bool(x), Value::Bool(y)) => x == y,
@@ -64,7 +64,7 @@ impl<'a> Map<'a> {
         self.entries.is_empty()
     }
 
-    /// The entries, in the order they were added.
+    /// The entries, in insertion order.
     pub fn entries(&self) -> impl Iterator<Item = &(Value<'a>, Value<'a>)> {
         self.entries.iter()
     }
@@ -79,7 +79,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value for a key; whole numbers find each other across numeric types.
+    /// The value of a key; integers match across numeric types.
     ///
     /// UPSTREAM: cel-go common/types/map.go refValMapAccessor.Find
     #[must_use]
@@ -106,7 +106,7 @@ impl<'a> Map<'a> {
         self.entries.get(position).map(|(_, value)| value)
     }
 
-    /// Adds an entry, replacing one with the same key.
+    /// Inserts an entry, replacing one with the same key.
     pub fn insert(&mut self, key: Value<'a>, value: Value<'a>) {
         if let Some(at) = self.position(&key) {
             if let Some(entry) = self.entries.get_mut(at) {
@@ -133,7 +133,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Takes an entry away.
+    /// Removes an entry.
     pub fn remove(&mut self, key: &Value<'_>) {
         let Some(at) = self.position(key) else { return };
         self.entries.remove(at);

@@ -1,4 +1,4 @@
-//! Values of the libraries as the evaluator carries them.
+//! Values of library types.
 
 use lockgate_api::access::Decision;
 use lockgate_go::quantity::Quantity;
@@ -11,10 +11,10 @@ use crate::ext::ip::Ip;
 use crate::ext::named_format::NamedFormat;
 use crate::ext::semver::Semver;
 
-/// A value only functions know what to do with.
+/// An opaque value, handled by functions only.
 #[derive(Debug, Clone)]
 pub enum Opaque {
-    /// An amount of a resource.
+    /// A resource quantity.
     Quantity(Quantity),
     /// An IP address.
     Ip(Ip),
@@ -24,17 +24,17 @@ pub enum Opaque {
     Url(Url),
     /// A semantic version.
     Semver(Semver),
-    /// A format with a name.
+    /// A named format.
     Format(NamedFormat),
-    /// The authorizer, with the user it is asked for.
+    /// The authorizer, with its user.
     Authorizer(AuthorizerValue),
-    /// A question about a path.
+    /// A check of a non-resource path.
     PathCheck(PathCheck),
-    /// A question about an API group.
+    /// A check of an API group.
     GroupCheck(GroupCheck),
-    /// A question about a resource.
+    /// A check of a resource.
     ResourceCheck(ResourceCheck),
-    /// The answer to a question.
+    /// The result of a check.
     Decision(Decision),
 }
 
@@ -74,7 +74,7 @@ impl Opaque {
         }
     }
 
-    /// The type of the plain value upstream has inside, if it has one.
+    /// The Go type of upstream's native value, if there is one.
     pub(crate) fn plain_go_type(&self) -> Option<&'static str> {
         match self {
             Self::Quantity(_) => Some("*resource.Quantity"),
@@ -87,7 +87,7 @@ impl Opaque {
         }
     }
 
-    /// The size the cost of a call is reckoned from, for the few that have one.
+    /// The size in cost rules, for types with one.
     pub(crate) fn size(&self) -> Option<u64> {
         match self {
             Self::Ip(ip) => Some(ip.size()),
@@ -96,7 +96,7 @@ impl Opaque {
         }
     }
 
-    /// The length of the pattern a format stands for.
+    /// The length of a format's pattern.
     pub(crate) fn pattern_size(&self) -> Option<u64> {
         match self {
             Self::Format(format) => Some(format.max_regex_size()),
@@ -104,7 +104,7 @@ impl Opaque {
         }
     }
 
-    /// The value as messages show it.
+    /// The value as in messages.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -118,7 +118,7 @@ impl Opaque {
         }
     }
 
-    /// Equality as the library defines it; between types there is none.
+    /// Library-specific equality; values of different types are not comparable.
     pub(crate) fn equals(&self, other: &Value<'_>) -> Equality {
         let Value::Opaque(other) = other else {
             return Equality::Undefined;

@@ -1,7 +1,7 @@
-//! JSON as values of a schema.
+//! JSON values with a schema.
 //!
-//! Nothing is converted before it is looked at: a list or an object is kept
-//! with its schema, and only scalars become values of their own.
+//! Values are converted lazily: a list or an object keeps its schema, and only scalars are
+//! converted.
 //!
 //! UPSTREAM: apiserver pkg/cel/common/valuesunstructured.go
 
@@ -16,7 +16,7 @@ use super::{Equality, Error, Failure, List, Value};
 use crate::schema::{Format, Kind, ListType, Schema};
 use crate::syntax::identifier::{escape, unescape};
 
-/// A JSON value as its schema types it; one that contradicts the schema is a failure.
+/// Types a JSON value by its schema; a value that does not match is an error.
 pub(crate) fn typed<'a>(json: &'a Json, schema: &'a Schema) -> Value<'a> {
     match convert(json, schema) {
         Ok(value) => value,
@@ -54,7 +54,7 @@ fn convert<'a>(json: &'a Json, schema: &'a Schema) -> Result<Value<'a>, Error> {
     converted.ok_or_else(|| mismatch(schema, go_type(json)))
 }
 
-/// The error for data of a type the schema does not allow.
+/// The error for data that does not match the type of its schema.
 fn mismatch(schema: &Schema, found: &str) -> Error {
     let expected = match schema.kind {
         _ if schema.int_or_string => {
@@ -134,7 +134,7 @@ fn formatted(text: &str, format: Option<Format>) -> Result<Value<'_>, Error> {
     }
 }
 
-/// The type upstream's decoder has for a JSON value.
+/// The Go type of a decoded JSON value.
 fn go_type(json: &Json) -> &'static str {
     match json {
         Json::Null => "<nil>",
@@ -147,7 +147,7 @@ fn go_type(json: &Json) -> &'static str {
     }
 }
 
-/// The type upstream's interpreter has for an array or an object with a schema.
+/// The type of an array or an object with a schema in upstream's interpreter.
 pub(crate) fn upstream_name(json: &Json, schema: &Schema) -> &'static str {
     match (json, &schema.list_type) {
         (Json::Array(_), ListType::Set) => "*common.unstructuredSetList",
@@ -157,7 +157,7 @@ pub(crate) fn upstream_name(json: &Json, schema: &Schema) -> &'static str {
     }
 }
 
-/// The schema of an entry of an object, by its name in the document.
+/// The schema of an object's field, by its name in the document.
 fn entry_schema<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {
     match &schema.properties {
         Some(properties) => properties.get(name),
@@ -165,7 +165,7 @@ fn entry_schema<'a>(schema: &'a Schema, name: &str) -> Option<&'a Schema> {
     }
 }
 
-/// The value an object has for a key, as expressions spell it.
+/// The value of a field, by its escaped name.
 pub(crate) fn find<'a>(
     entries: &'a Object<String, Json>,
     schema: &'a Schema,
@@ -178,14 +178,14 @@ pub(crate) fn find<'a>(
         Cow::Borrowed(key)
     };
     let json = entries.get(&*name)?;
-    // A property that is null is as good as absent; an entry of a map is not.
+    // A null property counts as missing; a null entry of a map does not.
     if is_object && json.is_null() {
         return None;
     }
     entry_schema(schema, &name).map(|schema| typed(json, schema))
 }
 
-/// The entries of an object the schema knows.
+/// The entries of an object that are in the schema.
 pub(crate) fn entries<'a>(
     entries: &'a Object<String, Json>,
     schema: &'a Schema,
@@ -213,9 +213,9 @@ pub(crate) fn element<'a>(
     elements.get(index).map(|json| typed(json, items))
 }
 
-/// Compares a value of a schema with another, as its own type defines it.
+/// Type-specific equality of a value with a schema.
 ///
-/// `None` for values that have no schema.
+/// `None` for values without a schema.
 pub(crate) fn equals(left: &Value<'_>, right: &Value<'_>) -> Option<Equality> {
     if let Value::Typed(Json::Object(entries), schema) = left {
         return Some(same_object(left, entries, schema, right));
@@ -240,7 +240,7 @@ pub(crate) fn equals(left: &Value<'_>, right: &Value<'_>) -> Option<Equality> {
     })
 }
 
-/// Compares two values; one that contradicts its schema can be compared with nothing.
+/// Compares two values; one that does not match its schema is not comparable.
 fn same(left: &Value<'_>, right: &Value<'_>) -> Equality {
     match left {
         Value::Failed(_) => Equality::Undefined,
@@ -248,7 +248,7 @@ fn same(left: &Value<'_>, right: &Value<'_>) -> Equality {
     }
 }
 
-/// The error for which a value of a schema cannot be compared, if data in it is the reason.
+/// The error of a comparison, if data does not match its schema.
 pub(crate) fn failure(value: &Value<'_>) -> Option<Error> {
     let of_part = |part: Value<'_>| match part {
         Value::Failed(error) => Some((*error).clone()),
@@ -264,7 +264,7 @@ pub(crate) fn failure(value: &Value<'_>) -> Option<Error> {
     value.elements().find_map(of_part)
 }
 
-/// `Equal` if all are; otherwise the first outcome that is not.
+/// `Equal` if all are; otherwise the first other outcome.
 fn first_difference(mut outcomes: impl Iterator<Item = Equality>) -> Equality {
     outcomes
         .find(|outcome| *outcome != Equality::Equal)
@@ -297,7 +297,7 @@ fn same_object(
                 _ => Equality::Different,
             };
         }
-        // What the schema does not know is compared as it is in the documents.
+        // Fields that are not in the schema are compared as raw JSON.
         match (other, other.and_then(|other| other.get(name))) {
             (None, _) => Equality::Undefined,
             (_, Some(found)) => (found == json).into(),
@@ -320,7 +320,7 @@ fn same_map_list(left: &Value<'_>, keys: &[String], right: &Value<'_>) -> Equali
     }))
 }
 
-/// The schema of a list that has one.
+/// The schema of a list, if it has one.
 fn list_schema<'a>(list: &Value<'a>) -> Option<&'a Schema> {
     match list {
         Value::Typed(Json::Array(_), schema) => Some(schema),
@@ -332,11 +332,11 @@ fn list_schema<'a>(list: &Value<'a>) -> Option<&'a Schema> {
     }
 }
 
-/// Two lists added, if the left one has a schema: sets are united, map lists are merged.
+/// Concatenates two lists, if the left one has a schema: sets are united, map lists are merged.
 ///
 /// # Errors
 ///
-/// There is nothing to add.
+/// The right operand is not a list.
 pub(crate) fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Option<Result<Value<'a>, Error>> {
     let schema = list_schema(left)?;
     let Some(more) = right.list_len() else {
@@ -383,9 +383,9 @@ pub(crate) fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Option<Result<Valu
     }))
 }
 
-/// An element added to a list that reads it anew by its schema.
+/// Converts an added element by the schema of the list.
 ///
-/// Text with a format is read already and cannot be read again, nor can null.
+/// Strings with a format are already converted and cannot be converted again, nor can null.
 fn taken_over<'a>(element: Value<'a>, items: &Schema) -> Value<'a> {
     let is_text = items.kind == Kind::String && !items.int_or_string;
     let go_type = match &element {
@@ -398,7 +398,7 @@ fn taken_over<'a>(element: Value<'a>, items: &Schema) -> Value<'a> {
     Value::Failed(Arc::new(mismatch(items, go_type)))
 }
 
-/// Searches a list that has a schema for an element; `None` for other lists.
+/// Searches a list with a schema for an element; `None` for other lists.
 pub(crate) fn contains(list: &Value<'_>, value: &Value<'_>) -> Option<Result<bool, Error>> {
     list_schema(list)?;
     let mut undefined = false;
@@ -416,7 +416,7 @@ pub(crate) fn contains(list: &Value<'_>, value: &Value<'_>) -> Option<Result<boo
     })
 }
 
-/// A scalar as upstream's hash tables tell it from others: by type, then by value.
+/// A scalar as a key of upstream's hash tables: by type, then by value.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key<'a> {
     Null,
@@ -428,7 +428,7 @@ enum Key<'a> {
 
 impl<'a> Key<'a> {
     fn double(d: f64) -> Self {
-        // Both zeros are one.
+        // Both zeros are equal.
         Self::Double(if d == 0.0 { 0 } else { d.to_bits() })
     }
 
@@ -452,7 +452,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// The elements of a set as its hash table has them: as the document spells them.
+/// The elements of a set as hash keys, in the document's representation.
 fn raw_keys<'a>(list: &Value<'a>) -> Vec<Option<Key<'a>>> {
     match list {
         Value::Typed(Json::Array(elements), _) => elements.iter().map(Key::of_json).collect(),
@@ -460,7 +460,7 @@ fn raw_keys<'a>(list: &Value<'a>) -> Vec<Option<Key<'a>>> {
     }
 }
 
-/// The key that tells an element of a map list from the others.
+/// The key of an element in a map list.
 fn composite_key<'a>(element: &Value<'a>, keys: &[String]) -> Option<Vec<Key<'a>>> {
     let Value::Typed(Json::Object(entries), _) = element else {
         return None;

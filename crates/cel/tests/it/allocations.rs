@@ -22,7 +22,7 @@ fn common_conditions_do_not_allocate() {
             let outcome = evaluate(&program, variables.inputs(), Limits::default());
             assert!(outcome.value.is_ok(), "{name}: {:?}", outcome.value);
         };
-        // The automaton of a pattern is built when it first runs.
+        // A pattern's automaton is built on first use.
         run();
         assert_eq!(
             allocation_counter::measure(run).count_total,

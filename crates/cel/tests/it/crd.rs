@@ -1,7 +1,7 @@
-//! Validation rules of custom resources, as kube-apiserver's own code treats them.
+//! Validation rules of custom resources, with outcomes of kube-apiserver's code.
 //!
-//! The first line of `crd.jsonl` is a schema with two values of it, each further line a rule with
-//! its recorded outcome.
+//! The first line of `crd.jsonl` is a schema with two values, each further line a rule with its
+//! recorded outcome.
 
 use lockgate_cel::crd::{
     Inputs, OldSelf, Scope, compile_rule, resource_too_costly, rule_too_costly,
@@ -48,7 +48,7 @@ fn recorded_rules_have_their_outcomes() {
         let found = match scope.compile_rule(text, OldSelf::Value) {
             Err(error) => json!({
                 "rule": text,
-                // Upstream's name for the type ends in a number that is never the same.
+                // Upstream's type name ends in a timestamp.
                 "error": error.to_string().replace("selfType0", "selfType"),
             }),
             Ok(rule) => {

@@ -1,7 +1,7 @@
-//! Tests that are evaluated without the machine say what the machine says: the same value or error, at the
-//! same cost, whatever the documents and the limit.
+//! Tests that are evaluated without the machine have the same value or error as in the machine, at the
+//! same cost, for any documents and limit.
 //!
-//! A recorded evaluation takes every step in the machine.
+//! Recorded evaluations run every step in the machine.
 
 use std::sync::atomic::AtomicBool;
 
@@ -14,14 +14,14 @@ fn text() -> BoxedStrategy<String> {
     prop_oneof![
         Just(String::new()),
         "[ab]{1,2}",
-        // Around the ten code points that are one unit, in one and in several bytes each.
+        // Around ten code points, the boundary of one unit, with one and with several bytes each.
         "a{9,12}",
         "[aé€]{2,12}",
     ]
     .boxed()
 }
 
-/// Anything at all, often an object with the names that the expressions look for.
+/// Any JSON value, often an object with the names that the expressions select.
 fn document() -> BoxedStrategy<Json> {
     let leaf = prop_oneof![
         Just(Json::Null),
@@ -33,7 +33,7 @@ fn document() -> BoxedStrategy<Json> {
     ];
     leaf.prop_recursive(4, 48, 6, |inner| {
         let name = prop_oneof![Just("a"), Just("b"), Just("items"), Just("name")];
-        // More members than are looked at one by one.
+        // More members than are scanned.
         let many = |entries: Vec<(&str, Json)>, filler: usize| {
             let fillers = (0..filler).map(|nth| (format!("key{nth}"), Json::Null));
             let entries = entries
@@ -65,7 +65,7 @@ fn request() -> BoxedStrategy<Request> {
         .boxed()
 }
 
-/// Something to look at; `locals` are the loop variables in scope.
+/// An operand; `locals` are the loop variables in scope.
 fn operand(locals: usize) -> BoxedStrategy<String> {
     let mut roots = vec!["object".to_owned(), "oldObject".to_owned()];
     roots.extend((0..locals).flat_map(|nth| [format!("x{nth}"), format!("x{nth}")]));
@@ -138,7 +138,7 @@ fn test(depth: u32, locals: usize) -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// The outcome as text, and the cost.
+/// The outcome as a string, and the cost.
 fn outcomes(program: &Program, inputs: Inputs<'_>, limits: Limits<'_>) -> [(String, u64); 2] {
     let (recorded, _) = evaluate_recorded(program, inputs, limits);
     [evaluate(program, inputs, limits), recorded].map(|evaluation| {
@@ -161,7 +161,7 @@ proptest! {
         old_object in document(),
         limit in 0_u64..60,
     ) {
-        // The names of types that do not go together are no expressions.
+        // Expressions with mismatched types do not compile.
         let Ok(program) = compile_expression(&expression) else {
             return Ok(());
         };

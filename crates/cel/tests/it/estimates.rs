@@ -1,10 +1,10 @@
-//! Estimates of cost, as kube-apiserver's own code gives them.
+//! Cost estimates, compared with kube-apiserver's code.
 
 use lockgate_cel::check::{Environment, Estimate, Sizes, UnknownSizes};
 use lockgate_cel::program::estimate_cost;
 use lockgate_cel::types::Type;
 
-/// A text of up to 100 characters, 20 texts of up to 30, and a map of up to 7 entries.
+/// A string of up to 100 characters, 20 strings of up to 30, and a map of up to 7 entries.
 struct Bounded;
 
 impl Sizes for Bounded {

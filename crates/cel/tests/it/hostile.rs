@@ -1,4 +1,4 @@
-//! Expressions made to hurt end in a documented error, quickly and on a small stack.
+//! Malicious expressions end in a documented error, quickly and on a small stack.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use lockgate_cel::limits;
 use lockgate_cel::program::estimate_cost;
 use lockgate_cel::value::{Error, Value};
 
-/// The stack a worker thread commonly has.
+/// The usual stack size of a worker thread.
 const STACK: usize = 2 << 20;
-/// After this long a test counts as hung; none of these takes a thousandth of it.
+/// The timeout after which a test counts as hung; all of these need less than a thousandth of it.
 const HANG: Duration = Duration::from_secs(300);
 
-/// Runs a function on a thread with a stack of this many bytes. What does not end is a failure.
+/// Runs a function on a thread with a stack of this many bytes; a timeout is a failure.
 fn on_stack<T: Send + 'static>(stack: usize, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new()
@@ -27,7 +27,7 @@ fn on_stack<T: Send + 'static>(stack: usize, run: impl FnOnce() -> T + Send + 's
         .expect("it ends, and does not panic")
 }
 
-/// The outcome of an expression on a small stack: its value or error as text.
+/// The outcome of an expression on a small stack: its value or error as a string.
 fn outcome(expression: String) -> String {
     let run = move || {
         let inputs = [Value::Null, Value::Null, Value::Null, Value::Null];
@@ -52,7 +52,7 @@ const TOO_NESTED: &str =
     "compilation failed: ERROR: <input>:-1:0: expression recursion limit exceeded: 250";
 const TOO_DEAR: &str = "operation cancelled: actual cost limit exceeded";
 
-/// A map of maps has twice the parts with each variable that names the one before.
+/// A map of maps doubles its type with each variable that refers to the previous one.
 #[test]
 fn types_that_double_are_checked_in_time() {
     let nested = |count: usize, element: &dyn Fn(usize) -> String| {
@@ -63,8 +63,8 @@ fn types_that_double_are_checked_in_time() {
     };
     let in_order = nested(40, &|last| format!("[{{x{last}: x{last}}}]"));
     assert_eq!(outcome(in_order), "true");
-    // Types that become known later, from the outermost to the innermost: nobody can tell that they do not contain
-    // themselves, so they are refused.
+    // Types that are inferred later, from the outermost to the innermost: the occurs check gives up, so they are
+    // rejected.
     let opened: String = (0..40).map(|level| format!("[].all(x{level}, ")).collect();
     let joined: String = (1..40)
         .rev()
@@ -99,7 +99,7 @@ fn named_expressions_are_compiled_in_time() {
     assert_eq!(compiled("{1: 1}", doubling, 200), 200);
 }
 
-/// Upstream keeps maps made by an expression in a Go map, which cannot look these keys up.
+/// Upstream stores maps created by an expression in a Go map, which cannot look these keys up.
 #[test]
 fn keys_that_go_cannot_hash_end_the_evaluation() {
     let unhashable =
@@ -115,7 +115,7 @@ fn keys_that_go_cannot_hash_end_the_evaluation() {
     }
     let versions = "dyn(semver('1.0.0')) in dyn({'a': 1})";
     assert_eq!(outcome(versions.to_owned()), unhashable("cel.Semver"));
-    // A map without entries is not looked into, nor are objects of the request hashed.
+    // Empty maps are not looked up, nor are objects of the request hashed.
     assert_eq!(outcome(String::from("dyn(b'a') in dyn({})")), "false");
     assert_eq!(outcome(String::from("dyn(b'a') in dyn(['a'])")), "false");
 }
@@ -126,7 +126,7 @@ fn long_chains_of_operators() {
     assert_eq!(outcome(format!("object{}", ".a".repeat(10_000))), TOO_DEEP);
     assert_eq!(outcome(format!("object{}", "[0]".repeat(10_000))), TOO_DEEP);
     assert_eq!(outcome(format!("'a'{}", ".size()".repeat(5_000))), TOO_DEEP);
-    // The deepest chain that is accepted runs.
+    // The longest accepted chain is evaluated.
     assert_eq!(outcome(vec!["1"; 250].join("+")), "250");
 }
 
@@ -186,7 +186,7 @@ fn nothing_is_built_before_it_is_paid_for() {
         outcome(format!("lists.range(60000).map(x, '{word}').join().size()")),
         TOO_DEAR
     );
-    // Joining lists copies nothing.
+    // Concatenating lists copies nothing.
     let joined = vec!["lists.range(1000)"; 100].join(" + ");
     assert_eq!(outcome(format!("size({joined})")), "100000");
 }
@@ -227,12 +227,12 @@ fn long_texts_and_odd_ones() {
             "{text:?}"
         );
     }
-    // A syntax error at the end of a long text is found without delay.
+    // A syntax error at the end of a long source is reported without delay.
     let broken = format!("{} )", vec!["object.a.b == 'c'"; 4_500].join(" && "));
     assert!(outcome(broken).contains("Syntax error"));
 }
 
-/// Found by fuzzing: each open bracket doubled what the wording of syntax errors looked at.
+/// Found by fuzzing: each open bracket doubled the work of reporting syntax errors.
 #[test]
 fn brackets_that_never_close_are_refused_soon() {
     let nested = "d[[[[[].[[[[[[[10, 1<- 1[[[-1[[[0, 1< -[-1[[[0, 1< -1[[[[[[G[[[2, 1< -1[([[[[[-1[[[0, 1< -1[";
@@ -246,14 +246,14 @@ fn brackets_that_never_close_are_refused_soon() {
     }
 }
 
-/// Depths below, at and beyond the limits.
+/// Depths below, at and above the limits.
 const DEPTHS: [usize; 9] = [100, 124, 200, 240, 248, 249, 250, 251, 1_000];
-/// Less than a worker thread has, so that its own frames fit, too.
+/// Less than a worker thread's stack, to leave room for its own frames.
 const TIGHT: usize = 1_600 << 10;
 
-/// Reads a text in every way there is, on a thread with a stack of this many bytes.
+/// Parses and evaluates a source in every way, on a thread with a stack of this many bytes.
 ///
-/// Returns the first line of what is wrong with it.
+/// Returns the first line of its errors.
 fn survives(stack: usize, text: String) -> Option<String> {
     let run = move || {
         let printed = lockgate_cel::syntax::canonical(&text);
@@ -287,7 +287,7 @@ fn nested((open, middle, close): (&str, &str, &str), depth: usize) -> String {
     format!("{}{middle}{}", open.repeat(depth), close.repeat(depth))
 }
 
-/// Wording their errors once took a stack of 10 MiB.
+/// Reporting their errors once needed a stack of 10 MiB.
 #[test]
 fn broken_texts_of_any_depth_are_refused_on_a_small_stack() {
     for shape in [
@@ -373,8 +373,8 @@ fn deep_texts_are_read_checked_and_evaluated_on_a_small_stack() {
     }
 }
 
-/// The tree of a logical chain is balanced and its levels are not counted, so chains in brackets
-/// make by far the deepest trees: ten levels for each bracket here.
+/// The tree of a logical chain is balanced and its levels are not counted, so chains in parentheses have by far
+/// the deepest trees: ten levels for each parenthesis here.
 #[test]
 fn logical_chains_in_brackets_fit_a_small_stack() {
     for term in ["1<2", "object"] {
@@ -385,7 +385,7 @@ fn logical_chains_in_brackets_fit_a_small_stack() {
     }
 }
 
-/// Longer chains would make trees that nobody can walk on a small stack.
+/// The trees of longer chains could not be walked on a small stack.
 #[test]
 fn logical_chains_in_brackets_have_a_bound() {
     let chains = ["1||", "1&&"].map(|link| link.repeat(63));

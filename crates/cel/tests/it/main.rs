@@ -1,4 +1,4 @@
-//! Everything the crate promises, tried from outside.
+//! Tests of the crate's public API.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
-//! Named expressions of admission policies.
+//! Variables of admission policies.
 //!
-//! `policies.jsonl` holds policies with what kube-apiserver's own code made of them, and what was
-//! left of the budget.
+//! `policies.jsonl` contains policies with the recorded outcomes of kube-apiserver's code, and the
+//! remaining budget.
 
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ fn an_expression_that_selects_itself_is_an_error() {
     );
 }
 
-/// Runs on the stack a worker thread commonly has.
+/// Runs on the usual stack of a worker thread.
 fn on_a_small_stack(run: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(run);
     thread.unwrap().join().expect("it fits the stack");
@@ -126,7 +126,7 @@ fn expressions_that_select_one_another_are_bounded() {
             outcome(&named, &[&last], 10_000_000).0.remove(0)
         };
         assert_eq!(chain(60, &|before| format!("{before} + 1")), "60");
-        // Each of them is as deep as an expression may be.
+        // Each of them has the maximum depth of an expression.
         let deep = |before: String| format!("{}{before}{}", "(1+".repeat(120), ")".repeat(120));
         assert_eq!(chain(2, &deep), "121");
         let refused = chain(100, &deep);
@@ -326,7 +326,7 @@ fn equal_expressions_of_policies_and_webhooks_share_a_program() {
     assert!(Arc::ptr_eq(&program(&one, text), &program(&other, text)));
     let hook = MatchConditions::compile([("c", text)]);
     assert!(hook.shares_program(0, &program(&one, text)));
-    // What a name stands for differs, and so do the programs.
+    // Expressions with variables share programs only if the variables have the same types.
     let same = Composition::compile(false, [("v", "1")]);
     let text = "variables.v == 1";
     assert!(Arc::ptr_eq(&program(&one, text), &program(&same, text)));

@@ -1,4 +1,4 @@
-//! Properties of all expressions, tested on generated ones.
+//! Property tests with generated expressions.
 
 use lockgate_cel::admission::compile_expression;
 use lockgate_cel::check::Environment;
@@ -10,7 +10,7 @@ use lockgate_cel::value::Value;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
-/// Expressions of a type, by its name, built from smaller ones.
+/// Generates expressions of a type, by its name, from smaller ones.
 fn expression(of: &'static str, depth: u32) -> BoxedStrategy<String> {
     let leaf: BoxedStrategy<String> = match of {
         "int" => prop_oneof![
@@ -124,7 +124,7 @@ fn inputs(numbers: &Json) -> [Value<'_>; 4] {
     ]
 }
 
-/// The outcome as text, with the cost.
+/// The outcome as a string, and the cost.
 fn outcome(expression: &str) -> (String, u64) {
     let numbers = json!([4, 5, 6]);
     let inputs = inputs(&numbers);
@@ -157,7 +157,7 @@ proptest! {
         let printed = canonical(&expression).unwrap();
         prop_assert_eq!(&canonical(&printed).unwrap(), &printed);
         let (before, cost) = outcome(&expression);
-        // Refusals name positions, which printing moves.
+        // Compilation errors contain positions, which printing changes.
         if !before.starts_with("compilation failed") {
             prop_assert_eq!(outcome(&printed), (before, cost));
         }
@@ -192,7 +192,7 @@ proptest! {
             let (_, recording) = evaluate_recorded(&program, &inputs, Limits::default());
             for step in recording.steps {
                 let part = step.span.of(&expression).unwrap();
-                // Loop variables are known only inside their loop.
+                // Loop variables are only defined inside their loop.
                 if let Ok(alone) = compile(part, &environment(), None) {
                     let (_, alone) = evaluate_recorded(&alone, &inputs, Limits::default());
                     prop_assert_eq!(&alone.steps[0].outcome, &step.outcome, "{}", part);

@@ -16,7 +16,7 @@ fn record(expression: &str) -> Recording {
     evaluate_recorded(&program, variables.inputs(), Limits::default()).1
 }
 
-/// The steps as lines: depth, text, cost, outcome.
+/// The steps as lines: depth, source, cost, outcome.
 fn lines(expression: &str) -> Vec<String> {
     let recording = record(expression);
     assert_eq!(recording.omitted, 0);
@@ -121,7 +121,7 @@ fn a_recording_is_bounded() {
     }
     let first = &recording.steps[0].outcome;
     assert!(matches!(first, RecordedOutcome::Value(text) if text.ends_with('…')));
-    // What is cut is cut between characters.
+    // Values are truncated at a character boundary.
     let cut = record("[object.metadata.name].map(n, 'é'.replace('é', 'x' + 'é') + n).join('é')");
     assert!(cut.steps.len() > 3);
 }

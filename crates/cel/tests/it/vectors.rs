@@ -1,8 +1,7 @@
-//! Runs expressions whose outcome Kubernetes itself gave.
+//! Evaluates expressions with outcomes recorded from Kubernetes.
 //!
-//! `LOCKGATE_CEL_VECTORS=FILE` runs another file of the same form.
-//! `LOCKGATE_CEL_EXTERNAL=DIR` runs the expressions of others, which are not
-//! part of this repository.
+//! `LOCKGATE_CEL_VECTORS=FILE` runs another file in the same format. `LOCKGATE_CEL_EXTERNAL=DIR` runs
+//! third-party expressions, which are not part of this repository.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -39,7 +38,7 @@ impl Tally {
         }
     }
 
-    /// Prints the summary and fails if anything falls below its bar.
+    /// Prints the summary and fails if a rate is below its threshold.
     fn finish(self, name: &str) {
         println!("{name}");
         for (kind, (right, wrong)) in &self.counts {
@@ -92,7 +91,7 @@ fn json(text: &str) -> Json {
     serde::Deserialize::deserialize(&mut reader).unwrap()
 }
 
-/// The inputs the outcomes were recorded with.
+/// The inputs of the recorded outcomes.
 struct Inputs {
     pod: Json,
     request: RequestVariable,
@@ -102,7 +101,7 @@ impl Inputs {
     fn load() -> Self {
         let pod = json(&read(&vectors().join("pod.json")));
         let mut request = json(&read(&vectors().join("req.json")));
-        // The file holds what a webhook is sent; a condition sees these too.
+        // The file contains the webhook's request; conditions have these variables as well.
         for (key, value) in [
             ("uid", json!("")),
             ("object", Json::Null),
@@ -129,14 +128,14 @@ impl Inputs {
     }
 }
 
-/// A value with its numbers in one form, and the parts that have no order sorted.
+/// A value with normalised numbers, and its unordered parts sorted.
 fn canonical(value: &Json) -> String {
     match value {
         Json::Object(fields) => {
             let parts = fields
                 .iter()
                 .map(|(name, value)| match (name.as_str(), value) {
-                    // Minus zero lost its sign when the outcome was recorded.
+                    // The recording lost the sign of minus zero.
                     ("doubleValue", Json::Number(n)) => {
                         format!("double {:?}", n.as_f64().map(|d| d + 0.0))
                     }
@@ -160,7 +159,7 @@ fn canonical(value: &Json) -> String {
     }
 }
 
-/// The same with the top list sorted: upstream walks maps in random order.
+/// Like [`canonical`], with the top-level list sorted: upstream iterates over maps in random order.
 fn without_order(value: &Json) -> Option<Vec<String>> {
     let values = value.get("listValue")?.get("values")?.as_array()?;
     let mut values: Vec<_> = values.iter().map(canonical).collect();
@@ -210,7 +209,7 @@ fn run_case(case: &Json, variables: &Variables<'_>, tally: &mut Tally) {
     });
     let inputs = variables.inputs();
     let outcome = evaluate(program, inputs, Limits::default());
-    // Recorded, nothing is left out of the machine.
+    // A recorded evaluation runs every step in the machine.
     let (recorded, _) = evaluate_recorded(program, inputs, Limits::default());
     let same = outcome.cost == recorded.cost
         && format!("{:?}", outcome.value) == format!("{:?}", recorded.value);
@@ -279,7 +278,7 @@ fn every_operator_on_every_kind_of_operand() {
     run(&vectors().join("matrix.jsonl.gz"));
 }
 
-/// Expressions that do not parse and have more wrong with them; every word counts here.
+/// Expressions with syntax errors and further issues; the complete text is compared.
 #[test]
 fn complaints_about_broken_expressions() {
     for line in include_str!("broken.jsonl").lines() {
@@ -294,7 +293,7 @@ fn complaints_about_broken_expressions() {
     }
 }
 
-/// Steps are taken together where nobody looks; what comes out must not show it.
+/// Steps are fused where that is not recorded; the outcome must be the same.
 #[test]
 fn recording_changes_neither_outcome_nor_cost_at_any_limit() {
     let inputs = Inputs::load();
@@ -311,7 +310,7 @@ fn recording_changes_neither_outcome_nor_cost_at_any_limit() {
             .values()
             .filter_map(|text| Some(text.as_str()?.to_owned())),
     );
-    // Operands of a text test that are absent, no text, or not in a document.
+    // Operands of a string test that are missing, not a string, or not in a document.
     for operand in [
         "object.metadata.name",
         "object.metadata.nope",
@@ -356,12 +355,12 @@ fn recording_changes_neither_outcome_nor_cost_at_any_limit() {
     );
 }
 
-/// Says on the terminal that something was not run and how to run it. The test harness hides what
-/// the macros print when a test passes, so this writes to the stream itself.
+/// Prints a notice about a skipped test and how to run it. The test harness captures the print macros'
+/// output of passing tests, so this writes to the stream itself.
 fn skipped(what: &str, setting: &str) {
     use std::io::Write as _;
     let command = format!("{setting} cargo test -p lockgate-cel --test it vectors");
-    // Past the capture of the test harness, which would hide it.
+    // Bypasses the output capture of the test harness.
     let mut stderr = std::io::stderr();
     writeln!(stderr, "SKIPPED {what}: run `{command}`").unwrap();
 }
@@ -385,8 +384,9 @@ fn expressions_from_the_tests_of_kubernetes() {
     }
 }
 
-/// A test of the language's own suite, with what Kubernetes said to it, in the form of our recordings.
-/// None when it needs variables, messages or a container, which match conditions do not have.
+/// A test of the language's conformance suite, with Kubernetes' outcome, in the format of our
+/// recordings. `None` if it requires variables, messages or a container, which match conditions do not
+/// have.
 fn from_language_suite(test: &Json) -> Option<Json> {
     let needs = [
         "container",
@@ -422,7 +422,7 @@ fn from_language_suite(test: &Json) -> Option<Json> {
         }
         _ => return None,
     }
-    // Kubernetes walks maps at random, and what a loop that ends early costs follows from it.
+    // Kubernetes iterates over maps in random order, which changes the cost of loops that end early.
     let expression = test["expr"].as_str()?;
     let loops = [".all(", ".exists(", ".transformMap("];
     if expression.starts_with('{') && loops.iter().any(|name| expression.contains(name)) {

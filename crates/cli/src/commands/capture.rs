@@ -2,17 +2,14 @@
 
 mod forward;
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use lockgate_api::document::yaml;
-use lockgate_certs::{Authority, Leaf};
 use lockgate_offline::audit::{self, Skipped};
 use lockgate_offline::capture::{Record, RecordedCall, RecordedDecision, header, redact};
 use lockgate_offline::kinds::OfflineKinds;
-use lockgate_webhook::server::{Certificates, Server};
 use lockgate_webhook::{
     BoxFuture, Context, FailurePolicy, Fault, Handler, ManifestOptions, Registration, Response,
     Rule, SideEffects, Webhooks,
@@ -20,6 +17,7 @@ use lockgate_webhook::{
 use serde_json::{Value, json};
 
 use self::forward::{Forward, ForwardArgs};
+use super::webhook_server::{self, WebhookServerArgs};
 use super::{CommandError, Stop, run_async};
 use crate::capture_file::{CaptureFile, CaptureFileError, now};
 use crate::exit_code::ExitCode;
@@ -88,25 +86,8 @@ struct WebhookArgs {
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
 
-    /// Address to listen on
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
-    bind_address: IpAddr,
-
-    /// Port to listen on; 0 picks a free one
-    #[arg(long, value_name = "PORT", default_value_t = 9443)]
-    secure_port: u16,
-
-    /// Directory with tls.crt and tls.key
-    #[arg(long, value_name = "DIR", required_unless_present = "self_signed")]
-    cert_dir: Option<PathBuf>,
-
-    /// Generate a certificate for these DNS names and IP addresses
-    #[arg(long, value_name = "NAME", conflicts_with = "cert_dir")]
-    self_signed: Vec<String>,
-
-    /// Write the generated CA certificate to this file
-    #[arg(long, value_name = "FILE", requires = "self_signed")]
-    ca_out: Option<PathBuf>,
+    #[command(flatten)]
+    server: WebhookServerArgs,
 
     #[command(flatten)]
     forward: ForwardArgs,
@@ -304,7 +285,7 @@ fn registered(registration: Registration) -> Registration {
 
 async fn serve(args: &WebhookArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     let forward = args.forward.open(NAME)?;
-    let certificates = certificates(args)?;
+    let certificates = args.server.certificates("lockgate-capture")?;
     let file = CaptureFile::create(&args.to, "webhook").map_err(CommandError::from)?;
     // Forwarded responses may have patches.
     let registration = match &forward {
@@ -312,43 +293,9 @@ async fn serve(args: &WebhookArgs, printer: &mut Printer) -> Result<ExitCode, St
         None => registration(),
     };
     let webhooks = Webhooks::new().with(registration, Capturing { file, forward });
-    let running = Server::new(webhooks)
-        .listen((args.bind_address, args.secure_port))
-        .certificates(certificates)
-        .start()
-        .await
-        .map_err(|error| CommandError::failed(format!("cannot serve: {error}")))?;
-    let address = running.address();
-    // The reader of the address may stop the process from here on.
-    let terminated = running.until_terminated();
-    printer.line(&format!("https://{address}{PATH}"))?;
-    printer.flush()?;
-    terminated
-        .await
-        .map_err(|error| CommandError::failed(format!("cannot wait for signals: {error}")))?;
+    let server = args.server.server(webhooks, certificates);
+    webhook_server::run(server, PATH, printer, |_| {}).await?;
     Ok(ExitCode::Done)
-}
-
-fn certificates(args: &WebhookArgs) -> Result<Certificates, CommandError> {
-    if let Some(folder) = &args.cert_dir {
-        return Ok(Certificates::folder(folder));
-    }
-    let failed = |error: lockgate_certs::Error| {
-        CommandError::usage(format!("cannot generate a certificate: {error}"))
-    };
-    let authority = Authority::new("lockgate-capture-ca").map_err(failed)?;
-    let leaf = Leaf::server("lockgate-capture", args.self_signed.iter().cloned());
-    let pair = authority.issue(&leaf).map_err(failed)?;
-    if let Some(file) = &args.ca_out {
-        write_file(file, authority.pem())?;
-    }
-    Ok(Certificates::pem(pair.certificate_pem, pair.key_pem))
-}
-
-fn write_file(file: &Path, text: &str) -> Result<(), CommandError> {
-    std::fs::write(file, text).map_err(|error| {
-        CommandError::failed(format!("cannot write `{}`: {error}", file.display()))
-    })
 }
 
 /// The configuration of another webhook, redirected to the capturing one.

@@ -221,7 +221,7 @@ enum AuthorizerArg {
 ///
 /// # Errors
 ///
-/// A file cannot be read or is not what it should be, or standard output cannot be written.
+/// Fails if a file cannot be read or is invalid, or standard output cannot be written.
 pub fn run(args: &CelArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &args.action {
         Action::Check(args) => check(&args.what, printer),

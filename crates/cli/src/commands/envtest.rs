@@ -133,7 +133,7 @@ async fn start(args: &StartArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     Ok(code)
 }
 
-/// A program that this one replaces.
+/// A program that this one stands in for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// The API server.
@@ -160,7 +160,7 @@ impl Entry {
     ///
     /// # Errors
     ///
-    /// The arguments cannot be used, or the server cannot start.
+    /// Fails if the arguments are invalid, or the server cannot start.
     pub fn run(self, arguments: Vec<OsString>) -> Result<ExitCode, Stop> {
         let texts = |arguments: Vec<OsString>| -> Result<Vec<String>, CommandError> {
             let texts = arguments.into_iter().map(OsString::into_string);

@@ -157,7 +157,7 @@ impl From<LoadError> for CommandError {
 ///
 /// # Errors
 ///
-/// Something cannot be read, or is invalid.
+/// Fails if the input cannot be read, or is invalid.
 pub fn run(args: &ExplainArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     run_async(explain_all(args, printer))
 }

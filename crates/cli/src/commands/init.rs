@@ -51,11 +51,11 @@ struct WebhookArgs {
     source: Option<PathBuf>,
 }
 
-/// Writes the project that the arguments name.
+/// Creates the project.
 ///
 /// # Errors
 ///
-/// The directory exists, or a file cannot be written.
+/// Fails if the directory exists, or a file cannot be written.
 pub fn run(args: &InitArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     match &args.command {
         InitCommand::Policy(project) => {

@@ -1,28 +1,25 @@
 //! `lockgate plugins`
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use lockgate_certs::{Authority, Leaf};
 use lockgate_plugins::catalogue::{self, MakeError, OFFERS, Offer, Use};
 use lockgate_plugins::in_tree::Configuration;
 use lockgate_plugins::lookup::{LiveLookup, Lookup};
 use lockgate_plugins::{ReadyMade, served};
-use lockgate_webhook::server::{Certificates, ClientAuth, ProbePaths, Server};
+use lockgate_webhook::server::{ClientAuth, ProbePaths};
 use lockgate_webhook::{ManifestOptions, Manifests, Webhooks};
 use serde_json::{Value, json};
 
 use super::manifests::{ClientConfigArgs, Format};
+use super::webhook_server::{self, WebhookServerArgs};
 use super::{CommandError, Stop, run_async};
 use crate::exit_code::ExitCode;
 use crate::logging::LogArgs;
 use crate::output::{Printer, table};
-
-/// The common name of the CA of `--self-signed`.
-const AUTHORITY: &str = "lockgate-plugins-ca";
 
 /// Arguments of `lockgate plugins`.
 #[derive(Debug, Args)]
@@ -113,30 +110,8 @@ struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// Address to listen on
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
-    bind_address: IpAddr,
-
-    /// Port to listen on; 0 picks a free one
-    #[arg(long, value_name = "PORT", default_value_t = 9443)]
-    secure_port: u16,
-
-    /// Directory with tls.crt and tls.key, which are reloaded when they change
-    #[arg(
-        long,
-        value_name = "DIR",
-        required_unless_present = "self_signed",
-        conflicts_with = "self_signed"
-    )]
-    cert_dir: Option<PathBuf>,
-
-    /// Generate a certificate for these DNS names and IP addresses, with a new CA per process
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "ca_out")]
-    self_signed: Vec<String>,
-
-    /// Write the CA certificate of --self-signed to this file, for caBundle
-    #[arg(long, value_name = "FILE", requires = "self_signed")]
-    ca_out: Option<PathBuf>,
+    #[command(flatten)]
+    server: WebhookServerArgs,
 
     /// Require client certificates signed by this CA
     #[arg(long, value_name = "FILE")]
@@ -311,10 +286,8 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         false => None,
     };
     let webhooks = args.selection.webhooks(lookup.as_ref())?;
-    let certificates = certificates(args)?;
-    let mut server = Server::new(webhooks)
-        .listen((args.bind_address, args.secure_port))
-        .certificates(certificates);
+    let certificates = args.server.certificates("lockgate-plugins")?;
+    let mut server = args.server.server(webhooks, certificates);
     if let Some(file) = &args.client_ca_file {
         server = server.client_auth(ClientAuth::new().client_ca(file));
     }
@@ -324,51 +297,10 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     if let Some(address) = args.metrics_bind_address {
         server = server.metrics(address, "/metrics");
     }
-    let failed = |what: &str, error: &dyn std::error::Error| {
-        let mut message = format!("{what}: {error}");
-        let mut source = error.source();
-        while let Some(inner) = source {
-            message = format!("{message}: {inner}");
-            source = inner.source();
-        }
-        CommandError::failed(message)
-    };
-    let running = server
-        .start()
-        .await
-        .map_err(|error| failed("cannot serve", &error))?;
-    let address = running.address();
-    // The reader of the address may stop the process from here on.
-    let terminated = running.until_terminated();
-    tracing::info!(
-        %address,
-        plugins = args.selection.plugins.join(","),
-        "serving"
-    );
-    printer.line(&format!("https://{address}"))?;
-    printer.flush()?;
-    terminated
-        .await
-        .map_err(|error| failed("cannot wait for signals", &error))?;
+    let plugins = args.selection.plugins.join(",");
+    let started = |address| tracing::info!(%address, plugins, "serving");
+    webhook_server::run(server, "", printer, started).await?;
     Ok(ExitCode::Done)
-}
-
-fn certificates(args: &ServeArgs) -> Result<Certificates, CommandError> {
-    if let Some(folder) = &args.cert_dir {
-        return Ok(Certificates::folder(folder));
-    }
-    let failed = |error: lockgate_certs::Error| {
-        CommandError::usage(format!("cannot generate a certificate: {error}"))
-    };
-    let authority = Authority::new(AUTHORITY).map_err(failed)?;
-    let leaf = Leaf::server("lockgate-plugins", args.self_signed.iter().cloned());
-    let pair = authority.issue(&leaf).map_err(failed)?;
-    if let Some(file) = &args.ca_out {
-        std::fs::write(file, authority.pem()).map_err(|error| {
-            CommandError::failed(format!("cannot write `{}`: {error}", file.display()))
-        })?;
-    }
-    Ok(Certificates::pem(pair.certificate_pem, pair.key_pem))
 }
 
 /// The cluster that plugins read from.

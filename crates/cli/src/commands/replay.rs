@@ -93,7 +93,7 @@ pub enum Format {
 ///
 /// # Errors
 ///
-/// Something cannot be read, or is invalid.
+/// Fails if the input cannot be read, or is invalid.
 pub fn run(args: &ReplayArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     run_async(replay(args, printer))
 }

@@ -457,8 +457,8 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     span.ok_or_else(|| String::from("must be greater than zero"))
 }
 
-/// A duration that may be zero.
-fn parse_interval(text: &str) -> Result<Duration, String> {
+/// Parses a duration that may be zero.
+pub(super) fn parse_interval(text: &str) -> Result<Duration, String> {
     match text {
         "0" => Ok(Duration::ZERO),
         text => parse_duration(text),

@@ -17,11 +17,11 @@ use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::output::{Printer, Progress};
 
-/// Concurrent writes.
+/// The number of concurrent writes.
 const AT_ONCE: usize = 64;
-/// Page size of a list.
+/// The page size of a list.
 const PAGE: usize = 1000;
-/// CustomResourceDefinitions, which name the kinds of custom objects.
+/// CustomResourceDefinitions, which contain the kinds of custom objects.
 const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
 
 /// Copy stored objects between data directories and etcd clusters

@@ -180,7 +180,7 @@ impl Files for Disk {
 ///
 /// # Errors
 ///
-/// Something cannot be read, or is invalid.
+/// Fails if the input cannot be read, or is invalid.
 pub fn run(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     if args.watch {
         return watch(args, printer);

@@ -36,7 +36,7 @@ const MAX_LIST_DEPTH: usize = 8;
 /// The maximum number of reported decoding errors per object.
 const MAX_DECODE_ERRORS: usize = 20;
 
-/// The CEL environments.
+/// The CEL environments for linting.
 #[derive(Clone, Copy)]
 pub struct Expressions<'e> {
     /// For match conditions of webhooks.
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Expressions<'_> {
     }
 }
 
-/// The risks to look for.
+/// The risk rules and their input.
 #[derive(Debug, Default)]
 pub struct Risks {
     /// The profile and the excluded rules.
@@ -773,7 +773,7 @@ fn is_absent(webhook: &Webhook, field: &str) -> bool {
     }
 }
 
-/// One text per field: both defaults, and the affected webhooks.
+/// One string per field: both defaults, and the affected webhooks.
 #[must_use]
 pub fn describe_differences(differences: &[(usize, DefaultDifference)]) -> Vec<String> {
     DIFFERENCES
@@ -796,7 +796,7 @@ pub fn describe_differences(differences: &[(usize, DefaultDifference)]) -> Vec<S
         .collect()
 }
 
-/// Reads concatenated JSON texts.
+/// Parses concatenated JSON texts.
 fn json_stream(source: &[u8]) -> Result<Vec<Document>, SyntaxError> {
     let mut documents = Vec::new();
     let mut at = 0;

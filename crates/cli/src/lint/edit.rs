@@ -38,7 +38,7 @@ const ANCHORS: [&str; 5] = [
     "name",
 ];
 
-/// The edit for a fix; `None` if the layout has no place for it.
+/// The edit for a fix; `None` if the layout does not support it.
 pub(super) fn edit(text: &str, object: Value<'_>, fix: &Fix) -> Option<Edit> {
     let page = Page(text);
     let hook = object.get("webhooks")?.items().nth(fix.webhook())?;

@@ -11,13 +11,13 @@ pub enum Rule {
     Syntax,
     /// A value has the wrong type.
     Decode,
-    /// The API has no such member.
+    /// A field does not exist in the API.
     UnknownField,
-    /// A member is given twice.
+    /// A field is duplicated.
     DuplicateField,
-    /// The API has no such version of the kind.
+    /// The kind does not exist in this API version.
     UnknownVersion,
-    /// A value breaks a rule of the API.
+    /// A value violates a validation rule of the API.
     Validation,
     /// The API accepts it, with a warning.
     ApiWarning,
@@ -25,12 +25,12 @@ pub enum Rule {
     DeprecatedVersion,
     /// A default depends on the version.
     VersionedDefault,
-    /// The API accepts it, and it is a risk to the cluster.
+    /// The API accepts it, but it is a risk to the cluster.
     Risk(&'static lockgate_lint::Rule),
 }
 
 impl Rule {
-    /// The rules of the API.
+    /// The rules for API errors and warnings.
     const API: [Self; 9] = [
         Self::Syntax,
         Self::Decode,
@@ -115,7 +115,7 @@ pub struct Finding {
     pub severity: Severity,
     /// The message; the API's text where it has one.
     pub message: String,
-    /// Advice.
+    /// The suggested fix.
     pub help: Option<String>,
     /// The field path, such as `webhooks[0].name`; empty for the whole document.
     pub path: String,

@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::{MarkedConversion, Mistake};
 use crate::offline::{LoadError, read_manifests};
 
-/// The CustomResourceDefinitions of these files with their `conversion`, in file order. A definition without a
-/// marker is unchanged. A marker without a definition is an error, and so is a definition that an API server would
-/// reject.
+/// Completes the CustomResourceDefinitions of these files with their `conversion`, in file order. A
+/// CustomResourceDefinition without a marker is unchanged. A marker without one is an error, and so is one that an API
+/// server would reject.
 ///
 /// # Errors
 ///

@@ -31,7 +31,7 @@ pub struct Reading {
     pub mutating_name: Option<String>,
     /// The name of the ValidatingWebhookConfiguration, if set.
     pub validating_name: Option<String>,
-    /// The error.
+    /// The errors in source files.
     pub mistakes: Vec<Mistake>,
     /// Notes.
     pub remarks: Vec<String>,
@@ -99,7 +99,7 @@ impl Reading {
         }
     }
 
-    /// One conversion for a kind.
+    /// Adds a conversion; a kind may have only one.
     fn convert(&mut self, marked: MarkedConversion) {
         let name = marked.registration.definition_name();
         let mut others = self.conversions.iter();

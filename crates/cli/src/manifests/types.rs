@@ -1,8 +1,7 @@
 //! Resolves type names from source text: `use` imports from `k8s_openapi`, and custom resources derived with
 //! `#[kube(…)]`.
 //!
-//! The attribute macro gets these facts from the compiler. Here, a type that is declared in another file stays
-//! unknown.
+//! The attribute macro gets these facts from the compiler. Here, a type that is declared in another file is unknown.
 
 use std::collections::HashMap;
 
@@ -44,7 +43,7 @@ impl Types {
                 None => built_in(self.imports.get(name)?),
             };
         }
-        // `v1::Pod`, of an imported module.
+        // `v1::Pod`, from an imported module.
         let (first, rest) = path.split_first()?;
         match self.imports.get(first) {
             Some(module) => built_in(&[module, rest].concat()),
@@ -72,7 +71,7 @@ impl Types {
         }
     }
 
-    /// Reads `a::b::{c, d as e}`.
+    /// Parses `a::b::{c, d as e}`.
     fn import(&mut self, prefix: &[String], tree: &[TokenTree]) {
         let mut path = prefix.to_vec();
         let mut tokens = tree.iter();
@@ -103,7 +102,7 @@ impl Types {
         }
     }
 
-    /// Reads `[kube(group = "…", version = "…", kind = "…", namespaced)]`.
+    /// Parses `[kube(group = "…", version = "…", kind = "…", namespaced)]`.
     fn custom(&mut self, attribute: &Group) {
         let mut inner = attribute.stream().into_iter();
         let (Some(TokenTree::Ident(name)), Some(TokenTree::Group(arguments))) =
@@ -146,7 +145,7 @@ impl Types {
     }
 }
 
-/// The kind behind `k8s_openapi::api::apps::v1::Deployment`.
+/// The kind of `k8s_openapi::api::apps::v1::Deployment`.
 fn built_in(path: &[String]) -> Option<Kind> {
     let [first, .., module, version, kind] = path else {
         return None;

@@ -30,13 +30,13 @@ pub enum Level {
 pub struct Drawing<'d> {
     /// The severity.
     pub severity: Level,
-    /// The line above, such as `error[syntax]`.
+    /// The heading, such as `error[syntax]`.
     pub code: String,
     /// The message.
     pub message: &'d str,
-    /// Advice.
+    /// The suggested fix.
     pub help: Option<&'d str>,
-    /// The text.
+    /// The source text.
     pub source: &'d Source,
     /// The bytes to underline.
     pub span: Span,
@@ -128,8 +128,8 @@ impl Diagnostic for Shown<'_> {
     }
 }
 
-/// A source with a line index. miette's own sources scan the text from its start for
-/// every report, which takes minutes on large files with many findings.
+/// A source with a line index. miette's own sources scan the text from its start for every report, which takes minutes
+/// for large files with many findings.
 #[derive(Debug)]
 struct IndexedSource<'r>(&'r Source);
 

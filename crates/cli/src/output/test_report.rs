@@ -83,7 +83,7 @@ pub fn table(report: &Report, failures_only: bool) -> String {
         text.push_str(&table::render(&["RESULT", "SUITE", "CASE"], &rows));
     }
     for case in report.cases.iter().filter(|case| !case.failures.is_empty()) {
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "\n{} {} ({})", case.suite, case.name, case.file);
         for failure in &case.failures {
             for (nth, line) in failure.lines().enumerate() {
@@ -174,12 +174,12 @@ pub fn json(report: &Report) -> String {
     format!("{text}\n")
 }
 
-/// JUnit XML: a suite for each suite, and one for suites that cannot be read.
+/// JUnit XML: one test suite per suite, and one for invalid suites.
 #[must_use]
 pub fn junit(report: &Report) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let errors = report.broken.len();
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _ = writeln!(
         text,
         "<testsuites tests=\"{}\" failures=\"{}\" errors=\"{errors}\" time=\"{:.3}\">",

@@ -10,8 +10,7 @@ use lockgate_admission::trace::{
 
 use super::table;
 
-/// The trace of one request: a line for the request and a row for each webhook. Empty when no webhook
-/// matched.
+/// The trace of one request: a line for the request and a row for each webhook. Empty if no webhook matched.
 #[must_use]
 pub fn one_request(admission: &Admission) -> String {
     let rows = rows_of(std::slice::from_ref(admission.trace()));
@@ -36,7 +35,7 @@ pub fn one_request(admission: &Admission) -> String {
     )
 }
 
-/// The traces as a table: a row for each webhook and for each plugin that denied.
+/// The traces as a table: a row for each webhook and for each plugin that denied the request.
 #[must_use]
 pub fn table(traces: &[Trace]) -> String {
     let rows = rows_of(traces);
@@ -93,7 +92,7 @@ fn rows(step: Step, plugin: &PluginTrace) -> Vec<Vec<String>> {
     hooks.chain(policies).collect()
 }
 
-/// The verdicts of a policy: a line for each evaluation, or the first reason why there was none.
+/// The verdicts of a policy: a line for each evaluation, or the first reason why it was not evaluated.
 fn policy_verdicts(trace: &PolicyTrace) -> Vec<(String, String)> {
     let policy = trace.policy.name();
     if let Some(failure) = &trace.failure {
@@ -163,7 +162,7 @@ fn evaluation_verdict(evaluation: &EvaluationTrace) -> String {
     }
 }
 
-/// The outcome of a call, or the first reason why there was none.
+/// The outcome of a call, or the first reason why the webhook was not called.
 fn verdict(hook: &HookTrace) -> String {
     if let Some(call) = &hook.call {
         return match &call.outcome {

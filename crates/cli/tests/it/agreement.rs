@@ -1,4 +1,4 @@
-//! `explain` and the server agree: generated configurations, policies and requests go through both, and every
+//! `explain` agrees with the server: generated configurations, policies and requests are evaluated by both, and every
 //! verdict is compared.
 
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use lockgate_store::MemoryStore;
 use lockgate_testkit::{Answer, WebhookServer};
 use serde_json::{Value, json};
 
-/// Random choices that can be made again.
+/// Reproducible random choices.
 struct Choices(u64);
 
 impl Choices {
@@ -75,7 +75,7 @@ impl Choices {
             .into()
     }
 
-    /// The answer that a webhook always gives; none is a webhook that cannot be reached.
+    /// The fixed response of a webhook; `None` for an unreachable one.
     fn answer(&mut self, kind: &str) -> Option<Script> {
         let patch = |operations: Value| Script {
             patch: Some(operations.as_array().unwrap().clone()),
@@ -150,7 +150,7 @@ impl Choices {
                 .as_array()
                 .is_some_and(|all| all.contains(&json!("DELETE")))
             {
-                // Mutating policies cannot list it.
+                // Mutating policies do not support it.
                 *operations = json!(["CREATE", "UPDATE"]);
             }
             spec["reinvocationPolicy"] = self.of(&["Never", "IfNeeded"]).into();
@@ -189,7 +189,7 @@ impl Choices {
     }
 }
 
-/// Webhooks that answer the same on both sides.
+/// Webhooks with the same responses on both sides.
 struct Played<'s> {
     server: &'s WebhookServer,
     offline: Hooks,
@@ -227,7 +227,7 @@ impl Played<'_> {
     }
 }
 
-/// Requests to the server as clients send them.
+/// A client of the server.
 struct Api(kube::Client);
 
 impl Api {
@@ -238,7 +238,7 @@ impl Api {
         Self(kube::Client::try_from(config.unwrap()).unwrap())
     }
 
-    /// Sends a request; the answer does not matter, only what admission made of it.
+    /// Sends a request; the response is ignored, only the admission result matters.
     async fn send(&self, method: &str, path: &str, content_type: &str, body: &Value) {
         let text = if body.is_null() {
             String::new()
@@ -254,12 +254,12 @@ impl Api {
     }
 }
 
-/// One of the writes that clients make.
+/// Sends a random write.
 async fn act(choices: &mut Choices, api: &Api) -> String {
     let name = choices.of(&["a", "b", "c"]);
     let namespace = choices.of(&["one", "two"]);
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
-    // One of them, so that most requests for its parts find it.
+    // A fixed name, so that most subresource requests find it.
     let deployments = "/apis/apps/v1/namespaces/one/deployments";
     let json = "application/json";
     let mut object = choices.config_map(name);
@@ -291,7 +291,7 @@ async fn act(choices: &mut Choices, api: &Api) -> String {
     format!("{method} {path} {body}")
 }
 
-/// An object without what only the server keeps.
+/// The object without fields that only the server stores.
 fn kept(object: Option<Value>) -> Option<Value> {
     let mut object = object.filter(|object| !object.is_null())?;
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
@@ -301,7 +301,7 @@ fn kept(object: Option<Value>) -> Option<Value> {
     Some(object)
 }
 
-/// The verdicts of a trace, as (round, name, verdict).
+/// The verdicts of a trace as (round, name, verdict).
 type Verdicts = Vec<(u8, String, &'static str)>;
 
 fn verdicts_of_server(admission: &Admission) -> Verdicts {
@@ -318,7 +318,7 @@ fn verdicts_of_server(admission: &Admission) -> Verdicts {
                 for evaluation in &binding.evaluations {
                     let mut verdict =
                         lockgate_offline::explanation::evaluation_verdict(evaluation, failed);
-                    // A server keeps no objects, so it does not tell whether one changed.
+                    // A server's trace has no objects, so mutations cannot be determined.
                     if verdict == PolicyVerdict::Mutated {
                         verdict = PolicyVerdict::Allowed;
                     }
@@ -412,7 +412,7 @@ async fn explain_and_the_server_never_disagree() {
         "{compared}"
     );
     eprintln!("{compared} requests compared: {reached:?}");
-    // A property that never meets something says nothing about it.
+    // A property test that never covers a case proves nothing about it.
     for met in [
         "excluded",
         "failed-open",
@@ -444,7 +444,7 @@ async fn compare(
     let request = admission.request();
     let record = Record::of(admission, String::new()).unwrap();
     let made = from_review(&record.request, &cluster.kinds).unwrap();
-    // A creation can be made of its object alone.
+    // A creation is determined by its object alone.
     let is_plain = request.operation.name() == "CREATE" && request.subresource.is_empty();
     let made = if is_plain && !request.dry_run && seed.is_multiple_of(2) {
         let wanted = Wanted {
@@ -474,7 +474,7 @@ async fn compare(
     );
     if let (Some(theirs), Some(ours)) = (&theirs, run.decision.status()) {
         assert_eq!(ours.code, theirs.code, "seed {seed}: {sent}");
-        // Errors of the network are the network's, and of several denials any may be the first.
+        // Network errors differ, and with several denials any may be the first.
         let denials = server.iter().filter(|(_, _, verdict)| *verdict == "denied");
         if !theirs.message.contains("failed calling webhook") && denials.count() == 1 {
             assert_eq!(ours.message, theirs.message, "seed {seed}: {sent}");
@@ -488,7 +488,7 @@ async fn compare(
         kept(theirs_left),
         "seed {seed}: {sent}"
     );
-    // What people read says the same as the trace it is read from.
+    // The printed explanation has the same content as the trace.
     let told = explain(chain, &run);
     assert_eq!(told.decision.allowed, theirs.is_none());
     let mut meet = |what: &str| *reached.entry(what.to_owned()).or_default() += 1;

@@ -79,7 +79,7 @@ fn an_evaluation_error_is_a_failure() {
     );
 }
 
-/// The fields of objects are known when the expression is evaluated, and not before.
+/// The fields of dynamic objects are only known at evaluation.
 #[test]
 fn a_field_that_is_not_there_is_corrected() {
     let eval = |expression: &str, more: &[&str]| {
@@ -178,7 +178,7 @@ fn a_batch_prints_a_line_for_each_expression() {
     assert_eq!(run.stdout, "{\"Id\":\"a\",\"OutType\":\"int\"}\n");
 }
 
-/// Every recorded expression, through the command line.
+/// Evaluates every recorded expression with the command.
 #[test]
 fn the_recorded_expressions_agree() {
     let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/vectors/cel");
@@ -215,7 +215,7 @@ fn the_recorded_expressions_agree() {
         };
         let ((got, _), (want, unstable)) = (parse(line), parse(recorded));
         let same = |index: usize| got[index] == want[index];
-        // The order of maps is not defined, and cost and lists follow it.
+        // The order of maps is undefined, which affects cost and lists.
         assert!(
             unstable || (0..got.len()).all(|i| same(i) || is_unordered(&got[i])),
             "{line}\n{recorded}"
@@ -223,7 +223,7 @@ fn the_recorded_expressions_agree() {
     }
 }
 
-/// Members of recorded objects come in another order than ours.
+/// Recorded objects have another field order.
 fn is_unordered(value: &Option<String>) -> bool {
     value
         .as_ref()
@@ -283,7 +283,7 @@ spec:
   auditAnnotations: [{key: replicas, valueExpression: string(variables.replicas)}]
 ";
 
-/// Files for a policy: the policy, an object and its parameters.
+/// The files of a policy: the policy, an object and its parameters.
 fn policy_files(replicas: u32) -> (tempfile::TempDir, [String; 3]) {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -351,7 +351,7 @@ fn evaluates_every_expression_of_a_policy() {
         (&validation["Value"], &validation["OutType"]),
         (&true.into(), &"bool".into())
     );
-    // The first to select a variable pays for it.
+    // The first reference to a variable is charged its cost.
     assert!(validation["Cost"].as_u64().unwrap() > 5, "{validation}");
 }
 
@@ -366,7 +366,7 @@ fn evaluates_an_expression_as_a_policy_would() {
     assert_eq!(run.code, Some(0), "{}", run.transcript());
     let told: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(told["Value"]["int64Value"], "1");
-    // Without parameters there is nothing to select from.
+    // Without parameters, selecting their fields is an error.
     let run = lockgate(&[
         "cel", "eval", expression, "--policy", &policy, "--object", &object,
     ]);
@@ -405,7 +405,7 @@ fn a_condition_that_is_not_a_bool_is_refused() {
     );
     let run = lockgate(&["cel", "eval", "1 + 1", "--mode", "match-condition"]);
     assert_eq!(run.code, Some(4), "{}", run.stdout);
-    // Without a mode any value is shown.
+    // Without a mode any value is printed.
     let run = lockgate(&["cel", "eval", "1 + 1"]);
     assert_eq!(run.code, Some(0), "{}", run.stdout);
 }
@@ -541,7 +541,7 @@ fn rules_of_custom_resources_have_self_and_old_self() {
     let run = lockgate(&[&["cel", "eval", rule][..], &at].concat());
     assert_eq!(run.code, Some(1), "{}", run.stdout);
     assert!(run.stdout.contains("no old value"), "{}", run.stdout);
-    // Values without a definition are typed as they look.
+    // Values without a schema have the type of their JSON.
     let (new, old) = (
         file("new.yaml", "{size: 2}"),
         file("small.yaml", "{size: 1}"),

@@ -1,4 +1,4 @@
-//! The charts of the plugins and of the server, with the real Helm.
+//! The charts of the plugins and the server, with the real Helm.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,7 @@ fn chart_of(name: &str) -> String {
     root().join("charts").join(name).display().to_string()
 }
 
-/// The real Helm: of `LOCKGATE_HELM`, of the machine, or what `tools/need.sh` installs.
+/// Runs the real Helm: from `LOCKGATE_HELM`, from the PATH, or installed by `tools/need.sh`.
 fn helm(arguments: &[&str]) -> Result<String, String> {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -48,12 +48,12 @@ fn helm(arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// The objects that the chart makes of these values.
+/// The rendered objects of the plugins chart.
 fn rendered(values: &[&str]) -> Result<Vec<Value>, String> {
     rendered_of(RELEASE, values)
 }
 
-/// The objects that a chart makes of these values, as a release of its name.
+/// The rendered objects of a chart, with a release of the same name.
 fn rendered_of(name: &str, values: &[&str]) -> Result<Vec<Value>, String> {
     let chart = chart_of(name);
     let arguments = [
@@ -134,7 +134,7 @@ fn a_digest_wins_over_a_tag() {
     assert!(refused.contains("digest"), "{refused}");
 }
 
-/// `helm install` on a server, with the program of the Deployment beside it.
+/// `helm install` on a server, with the Deployment's program started separately.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn installed_by_helm_plugins_are_asked() {
     let home = Home::new();
@@ -176,7 +176,7 @@ async fn installed_by_helm_plugins_are_asked() {
         &format!("certificate.caBundle={ca}"),
     ]
     .map(str::to_owned);
-    // Helm waits for the server, which this thread serves nothing of.
+    // Helm blocks on the server, so it must not run on the server's thread.
     let run = |arguments: Vec<String>| {
         tokio::task::spawn_blocking(move || {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -193,7 +193,7 @@ async fn installed_by_helm_plugins_are_asked() {
     let (code, made) = client.send("POST", pods, Some(&pod)).await.unwrap();
     assert_eq!(code, 201, "{made}");
     assert_eq!(made["spec"]["containers"][0]["imagePullPolicy"], "Always");
-    // Its own pods start without it.
+    // Its own Pods are exempt.
     let own = pods.replace("/default/", "/lockgate/");
     let (code, made) = client.send("POST", &own, Some(&pod)).await.unwrap();
     assert_eq!(code, 201, "{made}");
@@ -221,7 +221,7 @@ async fn installed_by_helm_plugins_are_asked() {
     server.stop();
 }
 
-/// The values of a file beside the chart of the server.
+/// The values of a file in the server's chart.
 fn server_values(name: &str) -> String {
     let file = root().join(format!("charts/lockgate/ci/{name}-values.yaml"));
     file.display().to_string()
@@ -283,7 +283,7 @@ fn servers_on_etcd_are_a_deployment() {
         monitor["spec"]["endpoints"][0]["authorization"]["credentials"]["name"],
         "scraper"
     );
-    // Mounts and volumes are of the same names.
+    // Mounts and volumes have the same names.
     let names = |list: &Value| -> Vec<String> {
         let list = list.as_array().unwrap().iter();
         list.map(|it| it["name"].as_str().unwrap().to_owned())
@@ -345,7 +345,7 @@ fn a_server_on_disk_is_a_stateful_set() {
     }
 }
 
-/// Every flag in the chart is one of the program, and what it starts serves.
+/// Every flag in the chart is accepted by the program, and the server starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_arguments_of_the_chart_start_a_server() {
     let values = server_values("disk");

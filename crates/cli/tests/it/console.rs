@@ -25,7 +25,7 @@ metadata: {name: replica-limit-everywhere}
 spec: {policyName: replica-limit, validationActions: [Deny]}
 "#;
 
-/// A server with a console: the process, the port of the API, and the URL of the console.
+/// Starts a server with the console: the process, the API port, and the console's URL.
 fn start(home: &Home) -> (Served, u16, String) {
     start_on(home, "127.0.0.1")
 }
@@ -42,7 +42,7 @@ fn start_on(home: &Home, ip: &str) -> (Served, u16, String) {
     (served, port, url)
 }
 
-/// A webhook configuration that calls a scripted server.
+/// A webhook configuration for a scripted server.
 fn configuration(kind: &str, name: &str, path: &str, webhook: &WebhookServer) -> Value {
     let ca = lockgate_go::base64::encode(webhook.ca_pem().as_bytes());
     json!({
@@ -82,7 +82,7 @@ async fn the_token_of_the_console_is_for_the_console() {
         own.starts_with("HTTP/1.1 200") && own.contains("lockgate:console"),
         "{own}"
     );
-    // The tokens of the API are good here; that of the console is not good there.
+    // API tokens are accepted by the console; the console's token is not accepted by the API.
     let of_api = ask(String::from("authorization: Bearer a-token\r\n")).await;
     assert!(
         of_api.contains("\"user\":\"admin\"") && of_api.contains("\"seesObjects\":true"),
@@ -154,10 +154,10 @@ async fn beyond_loopback_the_console_speaks_https_with_the_certificate_of_the_se
             .await
             .starts_with("HTTP/1.1 403")
     );
-    // Another name may be a page of somebody else whose DNS points here.
+    // Another Host may be DNS rebinding.
     let rebound = ask("/api/session", "evil.example.com", &own).await;
     assert!(rebound.starts_with("HTTP/1.1 4"), "{rebound}");
-    // Nothing is served in the clear.
+    // Plain HTTP is not served.
     let mut socket = tokio::net::TcpStream::connect(("127.0.0.1", port))
         .await
         .unwrap();
@@ -174,7 +174,7 @@ async fn beyond_loopback_the_console_speaks_https_with_the_certificate_of_the_se
     served.stop();
 }
 
-/// Pictures for the documentation, where LOCKGATE_SCREENSHOTS names a folder.
+/// Saves a screenshot for the documentation, if LOCKGATE_SCREENSHOTS is set to a folder.
 fn picture(browser: &mut Browser, name: &str) {
     if let Some(folder) = std::env::var_os("LOCKGATE_SCREENSHOTS") {
         let path = std::path::Path::new(&folder).join(format!("{name}.png"));
@@ -258,14 +258,14 @@ mod browser {
         let item = "document.querySelector('.item > button[data-name=\"size.example.com\"]')";
         browser.wait(&format!("{item}.getAttribute('aria-expanded') === 'true'"));
         let body = format!("{item}.parentElement.querySelector('.body')");
-        // What a webhook says is text, whatever it looks like.
+        // Webhook messages are rendered as text, not HTML.
         browser.wait(&format!("{body}.textContent.includes('too <b>large</b>')"));
         assert_eq!(
             browser.evaluate("document.querySelectorAll('#detail b').length"),
             json!(0)
         );
         picture(&mut browser, "console-denied");
-        // Its registration with findings.
+        // Its configuration with lint findings.
         browser.click(&format!("{body}.querySelector('dd button')"));
         browser.wait("!document.getElementById('registered').hidden && document.querySelector('#table .name[data-name=\"size.example.com\"]')");
         browser.evaluate("const s = document.getElementById('search'); s.value = ''; s.dispatchEvent(new Event('input'))");
@@ -281,7 +281,7 @@ mod browser {
         browser.click("[...document.querySelectorAll('#detail .tabs button')].find((tab) => tab.textContent === 'Object')");
         browser.wait("[...document.querySelectorAll('#source .blamed')].some((line) => line.textContent.includes('owner: ann') && line.textContent.includes('webhook owner.example.com'))");
         picture(&mut browser, "console-blame");
-        // The expression that denied a request, and its parts.
+        // The expression that denied a request, with the values of its parts.
         browser.click(&row("web"));
         let policy = "document.querySelector('.item > button[data-name=\"replica-limit\"]')";
         browser.wait(&format!(
@@ -304,11 +304,11 @@ mod browser {
             "{parts}"
         );
         picture(&mut browser, "console-playground");
-        // A mistake is underlined where it is.
+        // Errors are underlined at their position.
         browser.evaluate("document.getElementById('expression').value = 'object.spec == nothing'");
         browser.click("document.getElementById('evaluate')");
         browser.wait("document.querySelector('#answer mark')?.textContent === 'nothing'");
-        // Light and dark: the key goes through both, and the colours follow.
+        // Light and dark: the key toggles the theme, and the colours change.
         browser.evaluate(
             "document.activeElement.blur(); delete document.documentElement.dataset.theme",
         );
@@ -321,7 +321,7 @@ mod browser {
         }
         assert_eq!(backgrounds.len(), 3, "{backgrounds:?}");
         assert_ne!(backgrounds["\"light\""], backgrounds["\"dark\""]);
-        // By keys alone.
+        // With the keyboard only.
         browser.evaluate("document.activeElement.blur()");
         browser.press("1");
         browser.press("/");

@@ -1,4 +1,4 @@
-//! `lockgate dev`, with a webhook that is this very program.
+//! `lockgate dev`, with this program as the webhook.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -40,7 +40,7 @@ async fn webhook() {
     running.until_terminated().await.unwrap();
 }
 
-/// One that waits for cert-manager, as people deploy it.
+/// A webhook configuration with cert-manager's CA injection, as commonly deployed.
 const CONFIGURATION: &str = "
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -71,7 +71,7 @@ fn a_webhook_is_asked_as_in_a_cluster() {
         .args(["--kubeconfig-out", &kubeconfig, "-f", &file("mark.yaml")])
         .args(["--", &itself, "--ignored", "--exact", "dev::webhook"]);
     let mut dev = Served::start(command);
-    // The webhook prints to the same place.
+    // The webhook logs to the same stream.
     let ready = format!("Webhook ready on port {port} ");
     while !dev.line().starts_with(&ready) {}
 
@@ -99,7 +99,7 @@ fn a_webhook_is_asked_as_in_a_cluster() {
     );
 }
 
-/// A chart as it is rendered: without its namespace, webhooks first, with kinds that others define.
+/// A rendered chart: without its namespace, webhooks first, with custom resources of other charts.
 const CHART: &str = "
 apiVersion: cert-manager.io/v1
 kind: Certificate
@@ -165,7 +165,7 @@ async fn a_rendered_chart_is_taken_as_it_is_and_followed() {
     assert!(!log.contains("cannot define"), "{log}");
 }
 
-/// A webhook that does not start is started again once its source has changed.
+/// A webhook that fails to start is restarted after a source change.
 #[test]
 fn a_watched_webhook_is_mended_by_a_change_of_its_source() {
     let folder = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ fn another_program_on_the_port_is_not_the_webhook() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port().to_string();
     drop(free);
-    // The program opens the port without TLS.
+    // The program listens without TLS.
     let script = format!(
         "import socket,time\ns=socket.create_server(('127.0.0.1',{port}))\nwhile True: s.accept()[0].sendall(b'hello')"
     );

@@ -1,4 +1,4 @@
-//! `lockgate serve --data-dir`: killed at any moment, with a full disk, twice in one folder.
+//! `lockgate serve --data-dir`: killed at any moment, with a full disk, twice on one data directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -16,7 +16,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WRITERS: u64 = 8;
 const NAMES: u64 = 6;
 
-/// Numbers that look random and follow from their seed.
+/// Pseudo-random numbers from a seed.
 struct Random(u64);
 
 impl Random {
@@ -52,26 +52,26 @@ impl Known {
     }
 }
 
-/// A write that was sent and not answered: it happened, or not.
+/// A write without a response: it may have been stored.
 #[derive(Debug, Clone)]
 enum Attempt {
     Write(String),
     Delete,
 }
 
-/// Everything one writer did to the names that are its own.
+/// All operations of one writer on its own names.
 #[derive(Debug, Default)]
 struct History {
     /// The last acknowledged state of a name: an object, or its deletion.
     acknowledged: BTreeMap<String, Option<Known>>,
     /// Writes without a response.
     attempted: BTreeMap<String, Attempt>,
-    /// All versions it gave out.
+    /// All versions it was returned.
     versions: BTreeSet<u64>,
 }
 
 impl History {
-    /// Writes until the server is gone.
+    /// Writes until the connection is lost.
     async fn write(&mut self, load: &Load, random: &mut Random) {
         let Ok(mut client) = Client::connect(&load.tls, load.port).await else {
             return;
@@ -126,7 +126,7 @@ impl History {
         Ok(())
     }
 
-    /// Compares with what a server that was started again shows, and goes on from there.
+    /// Compares with the state after a restart, and continues from it.
     fn check(&mut self, found: &BTreeMap<String, Known>) {
         for (name, acknowledged) in &mut self.acknowledged {
             let found = found.get(name);
@@ -146,7 +146,7 @@ impl History {
             }
             *acknowledged = found.cloned();
         }
-        // Those that were never acknowledged may be there too.
+        // Unacknowledged writes may be present too.
         for (name, attempt) in std::mem::take(&mut self.attempted) {
             if let Some(found) = found.get(&name) {
                 if let Attempt::Write(value) = attempt
@@ -166,13 +166,13 @@ struct Load {
     port: u16,
     writer: u64,
     round: u64,
-    /// No version is this or lower.
+    /// All later versions are higher.
     before: u64,
     done: Arc<AtomicUsize>,
     progress: Arc<Notify>,
 }
 
-/// All objects that were written here, and the version of the list.
+/// All objects of the test, and the version of the list.
 async fn everything(tls: &TlsConnector, port: u16) -> (BTreeMap<String, Known>, u64) {
     let mut client = Client::connect(tls, port).await.unwrap();
     let (code, list) = client.send("GET", CONFIG_MAPS, None).await.unwrap();
@@ -180,7 +180,7 @@ async fn everything(tls: &TlsConnector, port: u16) -> (BTreeMap<String, Known>, 
     let items = list["items"].as_array().unwrap().iter();
     let found = items
         .map(|item| (item["metadata"]["name"].as_str().unwrap(), item))
-        // The server puts it into every namespace.
+        // A controller creates it in every namespace.
         .filter(|(name, _)| *name != "kube-root-ca.crt")
         .map(|(name, item)| (name.to_owned(), Known::of(item)));
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
@@ -204,8 +204,8 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
     }
 }
 
-/// However often and whenever it is killed: everything acknowledged is there, versions only grow, and
-/// it starts.
+/// After any number of kills at any time: every acknowledged write is present, versions only increase, and the server
+/// starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_lose_nothing() {
     let rounds = from_environment("LOCKGATE_CRASH_ROUNDS", 5);
@@ -217,7 +217,7 @@ async fn kills_lose_nothing() {
     let newest = AtomicU64::new(0);
     let (mut writes, mut early) = (0, 0);
     for round in 0..rounds {
-        // Now and then the end comes before it is ready.
+        // Sometimes the server is killed before it is ready.
         if random.below(3) == 0 {
             let mut served = home.start();
             let _ = served.port_within(Duration::from_millis(random.below(250)));
@@ -225,7 +225,7 @@ async fn kills_lose_nothing() {
             early += 1;
         }
         let (mut served, port) = home.start_ready();
-        // The authority and the objects of the first life are those of all.
+        // The CA and the objects of the first start are kept by all others.
         if trust.is_none() {
             let tls = tls(&home.data());
             let objects = bootstrapped(&tls, port).await;
@@ -283,14 +283,14 @@ async fn kills_lose_nothing() {
         newest.fetch_max(versions.max().copied().unwrap_or(version), Ordering::SeqCst);
         writes += done.load(Ordering::SeqCst);
     }
-    // No version was given out twice, by whichever life.
+    // No version was used twice, across all restarts.
     let given: usize = histories.iter().map(|history| history.versions.len()).sum();
     let all: BTreeSet<u64> = histories
         .iter()
         .flat_map(|history| history.versions.iter().copied())
         .collect();
     assert_eq!(all.len(), given);
-    // An orderly end loses as little.
+    // A graceful shutdown loses nothing either.
     let (tls, _) = trust.unwrap();
     for _ in 0..2 {
         let (served, port) = home.start_ready();
@@ -326,7 +326,7 @@ fn a_damaged_file_is_refused() {
     home.start_ready().0.stop();
     let path = home.data().join("store.redb");
     let mut bytes = std::fs::read(&path).unwrap();
-    // In the middle of a name that is stored there. Pages that are no longer used may have it too.
+    // Corrupts a stored name. Unused pages may contain it too.
     let name = b"system-node-critical";
     let places: Vec<usize> = (0..bytes.len() - name.len())
         .filter(|&place| bytes[place..].starts_with(name))
@@ -342,10 +342,10 @@ fn a_damaged_file_is_refused() {
     assert!(complaint.contains("is damaged"), "{complaint}");
 }
 
-/// A server on a disk that is soon full; none where this user may not mount one.
+/// Starts a server on a small disk; `None` if this user may not mount one.
 fn on_a_small_disk(home: &Home) -> Option<Served> {
     std::fs::create_dir(home.data()).unwrap();
-    // The disk is seen by these processes alone and goes with them.
+    // The mount is in a namespace of these processes and removed with them.
     let script = format!(
         "mount -t tmpfs -o size=6m,mode=700 tmpfs '{}' || exit 77; \"$@\"; exec \"$@\"",
         home.data().display()
@@ -370,7 +370,7 @@ async fn a_full_disk_stops_writes_and_loses_nothing() {
         return;
     };
     let port = served.port();
-    // Inside of what only the processes see.
+    // The path in the mount namespace of the processes.
     let inside = format!("/proc/{}/root{}", served.pid(), home.data().display());
     let tls = tls(inside.as_ref());
     let mut client = Client::connect(&tls, port).await.unwrap();
@@ -396,12 +396,12 @@ async fn a_full_disk_stops_writes_and_loses_nothing() {
     assert_eq!(code, 500);
     assert!(message.contains("storage is unavailable"), "{message}");
     assert!(message.contains("No space left on device"), "{message}");
-    // Reads go on, writes do not, and probes are told.
+    // Reads succeed, writes fail, and probes report it.
     assert_eq!(everything(&tls, port).await.0, acknowledged);
     let path = format!("{CONFIG_MAPS}/big-0");
     assert_eq!(client.send("DELETE", &path, None).await.unwrap().0, 500);
     assert_eq!(client.send("GET", "/readyz", None).await.unwrap().0, 500);
-    // Started again on the same full disk, it has everything, and there is room to delete.
+    // After a restart on the same full disk all data is present, and deletes succeed.
     let pid = std::fs::read_to_string(format!("{inside}/lock")).unwrap();
     signal("TERM", pid.trim().parse().unwrap());
     let port = served.port();

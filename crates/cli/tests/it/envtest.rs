@@ -1,4 +1,4 @@
-//! The stand-ins for kube-apiserver, etcd and kubectl, started as test libraries start them.
+//! The replacements for kube-apiserver, etcd and kubectl, started as test libraries start them.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use crate::served::{Client, signal, tls};
 
 const TOKENS: &str = "a-token,admin,1,\"system:masters\"\n";
 
-/// This program under another name.
+/// This program with another argv[0].
 fn named(name: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
     command.arg0(name);
     command
 }
 
-/// A port that was free a moment ago, as test libraries choose them.
+/// An unused port, chosen as test libraries do.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
@@ -35,7 +35,7 @@ fn output(command: &mut Command) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-/// The files that envtest writes before it starts the server.
+/// Writes the files that envtest creates before it starts the server.
 fn write_certificates(folder: &Path) {
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
     let authority = Authority::new("envtest-environment").unwrap();
@@ -51,12 +51,12 @@ fn write_certificates(folder: &Path) {
         Authority::new("users").unwrap().pem(),
     );
     write("tokens.csv", TOKENS);
-    // Where the tests of this crate look for it.
+    // The tests of this crate expect it there.
     std::fs::create_dir(folder.join("certs")).unwrap();
     write("certs/ca.crt", authority.pem());
 }
 
-/// The command line of controller-runtime's envtest, and a token to come in with.
+/// The command line of controller-runtime's envtest, and a token for the test client.
 fn kube_apiserver(folder: &Path, port: u16) -> Command {
     let dir = folder.display();
     let mut command = named("kube-apiserver");
@@ -78,7 +78,7 @@ fn kube_apiserver(folder: &Path, port: u16) -> Command {
     command
 }
 
-/// A stand-in that is ready. It is killed when this is dropped.
+/// A replacement that is ready. The process is killed on drop.
 struct Ready(Child);
 
 impl Ready {
@@ -93,7 +93,7 @@ impl Ready {
         let log = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
-            // Reads to the end, so that the process never waits for room in the pipe.
+            // Reads to the end, so that the process never blocks on a full pipe.
             for line in log.lines().map_while(Result::ok) {
                 let _ = sender.send(line);
             }
@@ -109,7 +109,7 @@ impl Ready {
         ready
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Sends a termination signal, and waits for the exit.
     fn stop(mut self) {
         signal("TERM", self.0.id());
         assert_eq!(self.0.wait().unwrap().code(), Some(0));
@@ -118,7 +118,7 @@ impl Ready {
 
 impl Drop for Ready {
     fn drop(&mut self) {
-        // One that is gone already is as good.
+        // The process may already have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -170,7 +170,7 @@ async fn serves_with_what_envtest_wrote() {
         "{review}"
     );
 
-    // None of the controllers of kube-controller-manager.
+    // None of kube-controller-manager's controllers.
     let (code, _) = client
         .send("GET", &format!("{accounts}/default"), None)
         .await
@@ -247,7 +247,7 @@ fn stands_in_for_etcd() {
 
 #[test]
 fn starts_for_everybody_else_and_ends_with_its_parent() {
-    // The shell starts the server and waits for a line that never comes.
+    // The shell starts the server and waits for a line that is never printed.
     let mut shell = Command::new("sh")
         .args([
             "-c",
@@ -286,14 +286,14 @@ fn starts_for_everybody_else_and_ends_with_its_parent() {
 
     shell.kill().unwrap();
     shell.wait().unwrap();
-    // The server had the other end of the pipe: this returns when it ends.
+    // The server holds the write end of the pipe: this returns when it exits.
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
     assert!(!kubeconfig.exists());
 }
 
-/// The commands of the guide, in a directory of their own.
+/// Runs the commands of the guide in a temporary directory.
 #[test]
 fn the_commands_of_the_guide_work() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/envtest.md");
@@ -352,14 +352,14 @@ fn installs_files_and_keeps_those_of_others() {
     assert_eq!(code, Some(1));
     assert!(text.contains("no kubectl found on PATH"), "{text}");
 
-    // What it installed itself it replaces, with a kubectl that has come.
+    // It replaces its own installation, when a kubectl has been installed meanwhile.
     script("#!/bin/sh\necho a kubectl\n");
     let (code, text) = install(&[]);
     assert_eq!(code, Some(0), "{text}");
     let (_, text) = output(&mut Command::new(assets.join("kubectl")));
     assert_eq!(text, "a kubectl\n");
 
-    // One that works in its own folder only.
+    // A program that works only in its own folder.
     script("#!/bin/sh\ncase $0 in */path/kubectl) ;; *) exit 1 ;; esac\n");
     let (code, text) = install(&["--kubectl", path.join("kubectl").to_str().unwrap()]);
     assert_eq!(code, Some(1));

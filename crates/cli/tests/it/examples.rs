@@ -1,5 +1,5 @@
-//! The examples of `--help`, and the commands of the documentation: each is a command line that the program takes, and
-//! those that need no cluster and no other program are run.
+//! The examples of `--help`, and the commands of the documentation: each is parsed, and those that need no cluster and
+//! no other program are run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,8 +9,8 @@ use lockgate_cli::args::Cli;
 
 use super::fixtures;
 
-/// Parts of commands that are not run here: they need a cluster, another program or a network, or run until they are
-/// stopped. What they name is tested elsewhere.
+/// Substrings of commands that are not run here: they need a cluster, another program or a network, or run until
+/// stopped. They are tested elsewhere.
 const NOT_RUN: [&str; 21] = [
     "--context",
     "--kubeconfig admin.conf",
@@ -35,7 +35,7 @@ const NOT_RUN: [&str; 21] = [
     "lockgate completions",
 ];
 
-/// The lines of a text below `Examples:`, continuation lines joined and remarks left out.
+/// The lines of a help text after `Examples:`, with continuation lines joined and comments removed.
 fn lines_of(help: &str) -> Vec<String> {
     let Some((_, rest)) = help.split_once("Examples:\n") else {
         return Vec::new();
@@ -57,7 +57,7 @@ fn lines_of(help: &str) -> Vec<String> {
     lines
 }
 
-/// The examples of a command and those below it.
+/// The examples of a command and its subcommands.
 fn examples(command: &clap::Command, found: &mut Vec<String>) {
     let help = command
         .get_after_long_help()
@@ -70,7 +70,7 @@ fn examples(command: &clap::Command, found: &mut Vec<String>) {
     }
 }
 
-/// The words of each `lockgate …` in a line of shell, without redirections.
+/// The arguments of each `lockgate …` in a shell line, without redirections.
 fn invocations(line: &str) -> Vec<Vec<String>> {
     let mut commands: Vec<Vec<String>> = vec![Vec::new()];
     let (mut word, mut has_word, mut quote) = (String::new(), false, None);
@@ -95,7 +95,7 @@ fn invocations(line: &str) -> Vec<Vec<String>> {
                 end_word(&mut commands, &mut word, &mut has_word);
                 commands.push(Vec::new());
             }
-            // What follows is a file.
+            // A redirection is followed by a file.
             (None, '>' | '<') => {
                 end_word(&mut commands, &mut word, &mut has_word);
                 while characters.next_if(|next| " >&".contains(*next)).is_some() {}
@@ -117,7 +117,7 @@ fn invocations(line: &str) -> Vec<Vec<String>> {
     commands.into_iter().filter(is_ours).collect()
 }
 
-/// Why the program does not take a command line, if it does not.
+/// The parse error of a command line, if any.
 fn refusal(words: &[String]) -> Option<String> {
     use clap::error::ErrorKind;
     match Cli::command().try_get_matches_from(words) {
@@ -158,7 +158,7 @@ fn every_example_of_the_help_works() {
     assert!(ran > 35, "{ran} examples were run");
 }
 
-/// Runs a line where the files are that the examples name.
+/// Runs a line in a folder with the files of the examples.
 fn run(line: &str) {
     let folder = tempfile::tempdir().unwrap();
     copy(&fixtures().join("examples"), folder.path());
@@ -186,7 +186,7 @@ fn run_in(folder: &Path, line: &str) {
         .output()
         .unwrap();
     let code = output.status.code();
-    // 3: it worked, and found something.
+    // 3: success with findings.
     assert!(
         matches!(code, Some(0 | 3)),
         "{line}\n{code:?}\n{}{}",
@@ -208,7 +208,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The Markdown files of the project.
+/// The Markdown files of the repository.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = vec![root.join("README.md")];
@@ -231,7 +231,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Pages that `guides` runs from their first command to their last.
+/// Pages that `guides` runs in full.
 const RUN_ELSEWHERE: [&str; 3] = ["docs/explain.md", "docs/test.md", "docs/replay.md"];
 
 /// The folder in which the commands of a page are run.
@@ -243,7 +243,7 @@ fn folder_of(page: &Path) -> tempfile::TempDir {
     } else {
         copy(&fixtures().join("examples"), folder.path());
         std::os::unix::fs::symlink(examples, folder.path().join("examples")).unwrap();
-        // Names that pages have for the same.
+        // Other file names used in pages.
         for (name, file) in [
             ("rendered.yaml", "charts/rendered.yaml"),
             ("hooks.yaml", "answers.yaml"),
@@ -277,7 +277,7 @@ fn every_command_of_the_documentation_is_one() {
                 };
                 let line = line.split(" #").next().unwrap_or_default();
                 let line = line.replace("cargo run --release -- ", "lockgate ");
-                // `...` stands for what is left out.
+                // `...` marks omissions.
                 if line.contains("...") || line.contains('…') {
                     continue;
                 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Run, lockgate, lockgate_with_stdin};
 
-/// Webhooks in layouts that people use: a block with comments, a flow map, an anchor.
+/// Webhooks in common YAML layouts: a block with comments, a flow map, an anchor.
 const CONFIGURATION: &str = "\
 # Managed by the platform team.
 apiVersion: admissionregistration.k8s.io/v1
@@ -97,7 +97,7 @@ fn lint(file: &Path, args: &[&str]) -> Run {
     lockgate(&[&["lint", "-f", file.to_str().unwrap()], args].concat())
 }
 
-/// The rules that find something in a file.
+/// The rules with findings in a file.
 fn found(file: &Path) -> Vec<String> {
     let run = lint(file, &["-o", "json"]);
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
@@ -121,7 +121,7 @@ fn files_are_fixed_and_keep_their_comments_and_layout() {
     for rule in ["W001", "W004", "W010"] {
         assert!(before.iter().any(|id| id == rule), "{rule}: {before:?}");
     }
-    // A diff, and nothing written.
+    // Prints a diff, and writes nothing.
     let run = lint(&link, &["--fix", "--dry-run"]);
     assert_eq!(run.code, Some(3), "{}", run.transcript());
     assert!(
@@ -151,7 +151,7 @@ fn files_are_fixed_and_keep_their_comments_and_layout() {
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
-    // Nothing is left over, and nothing is left to do.
+    // No temporary files are left, and no further fixes.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     let run = lint(&file, &["--fix"]);
     assert!(
@@ -220,7 +220,7 @@ fn line_breaks_and_json_stay_as_they_are() {
 fn what_two_webhooks_share_is_not_changed_for_both_by_accident() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("shared.yaml");
-    // The second is fine with the selector that the first would get, and both have the same.
+    // Both webhooks share values by anchor and alias: a fix for the first would also change the second.
     let text = "\
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -250,7 +250,7 @@ webhooks:
         run.stderr
     );
     assert_eq!(run.code, Some(3));
-    // An anchor stays where it is, and what uses it is what it was.
+    // An anchor is kept, and its aliases keep their value.
     let used = text
         .replace("timeoutSeconds: &short 5", "timeoutSeconds: &time 30")
         .replace("  timeoutSeconds: 5\n", "  timeoutSeconds: *time\n");
@@ -290,7 +290,7 @@ fn standard_input_is_fixed_to_standard_output() {
 fn a_file_that_cannot_be_written_is_left_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("broken.yaml");
-    // A document that cannot be read: nothing of the file is touched.
+    // A document that cannot be parsed: the file is not changed.
     let text = format!("{CONFIGURATION}---\n{{ : [\n");
     std::fs::write(&file, &text).unwrap();
     let run = lint(&file, &["--fix"]);
@@ -317,7 +317,7 @@ fn captured_calls_are_judged_with_the_configurations() {
         "{}",
         run.stdout
     );
-    // Webhooks that answer are asked once more.
+    // Webhooks that respond are called once more.
     let hooks = folder.path().join("hooks.yaml");
     let script = "webhooks:\n- name: sidecars.example.com\n  patch: [{op: add, path: /spec/containers/-, value: {name: p, image: i}}]\n";
     std::fs::write(&hooks, script).unwrap();

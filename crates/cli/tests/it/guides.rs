@@ -1,8 +1,7 @@
-//! The guides, run: their files are written, their commands executed, and their output compared.
+//! Runs the guides: writes their files, executes their commands, and compares the output.
 //!
-//! A block of YAML or JSON whose first line is `# NAME` or whose info string is `json NAME` is a file. In a
-//! block of `console`, lines after `$ ` are commands and the others what they print; `…` stands for anything
-//! up to the next line that is given.
+//! A YAML or JSON block whose first line is `# NAME` or whose info string is `json NAME` is a file. In a `console`
+//! block, lines after `$ ` are commands and the others their output; `…` matches anything up to the next given line.
 
 use std::path::Path;
 use std::process::Command;
@@ -68,7 +67,7 @@ fn write(folder: &Path, name: &str, body: &str) {
     std::fs::write(path, format!("{body}\n")).unwrap();
 }
 
-/// The commands of a block with what each prints.
+/// The commands of a block with their output.
 fn steps(body: &str) -> Vec<(String, String)> {
     let mut steps: Vec<(String, String)> = Vec::new();
     for line in body.lines() {
@@ -90,7 +89,7 @@ fn steps(body: &str) -> Vec<(String, String)> {
     steps
 }
 
-/// Compares line by line; spaces at the end do not count, and a line of `…` stands for any lines.
+/// Compares line by line, ignoring trailing spaces; a line of `…` matches any lines.
 fn matches(printed: &str, wanted: &str) -> bool {
     let lines = |text: &str| -> Vec<String> {
         text.lines()
@@ -143,8 +142,8 @@ fn the_guide_to_replay_works() {
     run("replay.md");
 }
 
-/// A page whose commands need a server: `lockgate serve` of the page is started and stays, and everything after it is run, as in
-/// another terminal. Files that it names are those of the examples.
+/// A page whose commands need a server: the page's `lockgate serve` is started and keeps running, while everything
+/// after it is run as in another terminal. The files are those of the examples.
 struct Live {
     folder: tempfile::TempDir,
     served: Option<Served>,
@@ -170,7 +169,7 @@ impl Live {
         assert_eq!(words.next(), Some("lockgate"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
         let mut words: Vec<&str> = words.collect();
-        // Ports of this machine may be taken.
+        // The ports may be in use.
         if let Some(at) = words.iter().position(|word| *word == "--secure-port") {
             words.drain(at..at + 2);
         }
@@ -193,7 +192,7 @@ impl Live {
         if line.starts_with("lockgate serve") {
             self.serve(line);
         } else if line.starts_with("export ") {
-            // It is so for everything that follows.
+            // It is set for all further commands.
         } else {
             let program = Path::new(env!("CARGO_BIN_EXE_lockgate"));
             let search = format!(
@@ -202,7 +201,7 @@ impl Live {
                 std::env::var("PATH").unwrap()
             );
             if line.starts_with("lockgate snapshot restore") {
-                // While it does not serve.
+                // Without a running server.
                 self.served = None;
             }
             let output = Command::new("bash")
@@ -226,12 +225,12 @@ impl Live {
 
 const POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
   "spec": {"containers": [{"name": "c", "image": "nginx"}]}}"#;
-/// It is asked about nothing, so that nobody has to answer.
+/// It matches no resource, so no webhook server is needed.
 const WEBHOOK: &str = r#"{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
   "metadata": {"name": "name"}, "webhooks": [{"name": "a.example.com", "sideEffects": "None",
   "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}]}"#;
 
-/// The commands of a page's shell blocks, continuation lines joined.
+/// The commands of a page's shell blocks, with continuation lines joined.
 fn commands(page: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../docs")
@@ -266,7 +265,7 @@ fn the_commands_of_simulation_work() {
     assert!(live.ran > 5, "{}", live.ran);
 }
 
-/// Copies and servers on etcd have tests of their own.
+/// Copies and servers on etcd are tested elsewhere.
 #[test]
 fn the_commands_of_backups_work() {
     let mut live = Live::new();
@@ -291,7 +290,7 @@ fn the_commands_of_migration_work() {
     assert!(installed.exists());
 }
 
-/// NAME is the configuration that keeps everybody out.
+/// NAME is the configuration that blocks all requests.
 #[test]
 fn the_commands_of_a_lockout_work() {
     let mut live = Live::new();

@@ -1,11 +1,11 @@
-//! Hostile input: it ends in a clear error.
+//! Hostile input: it results in a clear error.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
 use super::{Run, lockgate, lockgate_with_stdin};
 
-/// After this long a run counts as hung.
+/// The timeout after which a run counts as hung.
 const HANG: Duration = Duration::from_secs(300);
 
 fn lint(input: &str) -> Run {
@@ -60,7 +60,7 @@ fn nesting_a_hundred_thousand_deep() {
             run.stdout
         );
     }
-    // Deep, but not too deep, and not ours.
+    // Nested, but not too deeply, and not a webhook configuration.
     assert_eq!(lint(&indented).code, Some(0));
 }
 
@@ -104,7 +104,7 @@ fn bytes_that_are_not_text() {
     );
 }
 
-/// A reader that goes away, as `head` does, is no failure.
+/// A reader that closes the pipe, as `head` does, is not an error.
 #[test]
 fn a_closed_pipe() {
     use std::process::{Command, Stdio};
@@ -120,7 +120,7 @@ fn a_closed_pipe() {
     assert!(output.stderr.is_empty());
 }
 
-/// `lockgate serve` with a variable of the environment.
+/// Runs `lockgate serve` with an environment variable.
 fn serve_with(name: &str, value: &[u8]) -> (tempfile::TempDir, std::process::Command) {
     use std::os::unix::ffi::OsStrExt as _;
     let folder = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn a_proxy_that_cannot_be_used_is_refused_at_the_start() {
     }
 }
 
-/// Beyond the open files of a process nothing can be accepted, and no idle connection makes room.
+/// At the limit of open files no connection can be accepted, and there are no idle connections to close.
 #[test]
 fn more_connections_than_open_files_are_refused() {
     let most = usize::MAX.to_string();

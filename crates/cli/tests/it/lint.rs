@@ -86,7 +86,7 @@ fn reads_standard_input() {
     assert_eq!(run.code, Some(3));
     assert!(run.stdout.contains("<stdin>:1:1"), "{}", run.stdout);
     assert!(run.stdout.contains("metadata.name: Required value"));
-    // What starts with a brace may still be YAML.
+    // A document that starts with a brace may still be YAML.
     let flow = "{kind: ConfigMap, apiVersion: v1}\n";
     assert_eq!(lockgate_with_stdin(&["lint", "-"], flow).code, Some(0));
 }
@@ -237,7 +237,7 @@ fn checks_policies_and_bindings() {
     assert_eq!(report["objects"].as_array().unwrap().len(), 3);
 }
 
-/// A webhook that an API server accepts and nobody should.
+/// A webhook that the API server accepts but that is risky.
 const RISKY: &str = "apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata: {name: everything}
@@ -274,7 +274,7 @@ fn finds_risks_that_an_api_server_accepts() {
     assert_eq!(run.code, Some(3));
     assert!(run.stdout.contains("error[W001]"), "{}", run.stdout);
     assert!(run.stdout.contains("<stdin>:8:19"), "{}", run.stdout);
-    // The API accepts it.
+    // The API server accepts it.
     assert!(!run.stdout.contains("rejected"), "{}", run.stdout);
 }
 
@@ -424,7 +424,7 @@ async fn a_cluster_is_read_as_files_are() {
     );
 }
 
-/// An API server tells the first value that it cannot decode. Whoever mends a file wants them all.
+/// The API server reports only the first value that cannot be decoded; `lint` reports all of them.
 #[test]
 fn tells_every_value_that_cannot_be_decoded() {
     let text = "\
@@ -462,7 +462,7 @@ spec: {policyName: 7, validationActions: Deny, matchResource: {}}
     assert_eq!(places, wanted, "{told:#}");
 }
 
-/// A rule in the schema of a CustomResourceDefinition is underlined where it is written.
+/// A CEL rule in the schema of a CustomResourceDefinition is underlined at its position.
 #[test]
 fn underlines_rules_of_schemas() {
     let text = "\

@@ -32,7 +32,7 @@ async fn requests_are_logged_at_debug_level_without_secrets() {
     let log = served.stop();
     let line: Value = log
         .lines()
-        // Other lines are messages of the command, not of the log.
+        // Other lines are the command's messages, not log lines.
         .filter_map(|line| serde_json::from_str(line).ok())
         .find(|line: &Value| line["message"] == "request" && line["path"] == path)
         .unwrap_or_else(|| panic!("no line for the request:\n{log}"));
@@ -40,7 +40,7 @@ async fn requests_are_logged_at_debug_level_without_secrets() {
         (&line["method"], &line["code"]),
         (&json!("POST"), &json!(201))
     );
-    // The token of the request, the contents of the Secret and keys.
+    // The bearer token, the data of the Secret and private keys.
     let token = std::fs::read_to_string(home.path().join("tokens.csv")).unwrap();
     let token = token.split(',').next().unwrap();
     for hidden in [token, "hunter2", "PRIVATE KEY"] {
@@ -74,7 +74,7 @@ fn a_server_on_all_addresses_writes_a_usable_kubeconfig() {
     served.stop();
 }
 
-/// Reads one request of an exporter, answers it, and returns its body.
+/// Reads one request of the trace exporter, responds, and returns its body.
 fn collected(listener: &TcpListener) -> Value {
     let (mut stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -127,7 +127,7 @@ async fn spans_of_requests_reach_a_collector() {
     let made = client.send("POST", path, Some(&secret)).await;
     assert_eq!(made.unwrap().0, 201);
 
-    // From the call of the webhook up to the request, through the chain.
+    // From the webhook call up to the request, by parent span.
     let mut spans: Vec<Value> = Vec::new();
     let attribute = |span: &Value, key: &str| -> Value {
         let mut all = span["attributes"].as_array().unwrap().iter();

@@ -1,4 +1,4 @@
-//! Tests of the binary as people and scripts use it: a real process, its output and exit code.
+//! End-to-end tests of the binary: a real process, its output and exit code.
 
 #![expect(
     clippy::panic,
@@ -33,12 +33,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Runs `lockgate` in the folder of fixtures.
+/// Runs `lockgate` in the fixtures folder.
 fn lockgate(args: &[&str]) -> Run {
     lockgate_with_stdin(args, "")
 }
 
-/// Runs `lockgate` with something to read.
+/// Runs `lockgate` with standard input.
 fn lockgate_with_stdin(args: &[&str], stdin: &str) -> Run {
     let mut child = Command::new(env!("CARGO_BIN_EXE_lockgate"))
         .args(args)
@@ -51,9 +51,9 @@ fn lockgate_with_stdin(args: &[&str], stdin: &str) -> Run {
         .unwrap();
     let mut pipe = child.stdin.take().unwrap();
     let input = stdin.to_owned();
-    // Written beside the reading, so that a full pipe cannot stop both.
+    // Written concurrently with reading, so that full pipes cannot deadlock.
     let writer = std::thread::spawn(move || {
-        // A program that has seen enough may close its end.
+        // The program may close its standard input early.
         let _ = pipe.write_all(input.as_bytes());
     });
     let Output {
@@ -81,7 +81,7 @@ struct Run {
 }
 
 impl Run {
-    /// Everything a person sees, for snapshots.
+    /// The exit code and all output, for snapshots.
     fn transcript(&self) -> String {
         format!(
             "exit code: {}\n----- stdout -----\n{}----- stderr -----\n{}",

@@ -199,7 +199,7 @@ fn the_program_of_the_tutorial_needs_nothing_in_its_attributes() {
     assert_eq!(run.stdout, registered);
 }
 
-/// The example of kubebuilder's tutorial.
+/// A file of kubebuilder's tutorial.
 fn example(path: &str) -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cronjob/");
     format!("{root}{path}")
@@ -319,7 +319,7 @@ fn tells_what_is_wrong_with_conversions() {
         "{}",
         missing.stderr
     );
-    // The definition has no scope.
+    // The CustomResourceDefinition has no scope.
     let refused = manifests(&[
         "manifests/conversion/other.go",
         "--definition",

@@ -1,11 +1,11 @@
-//! `lockgate explain`, `test`, `capture`, `replay` and `init` as processes: exit codes, bad input, a live server.
+//! `lockgate explain`, `test`, `capture`, `replay` and `init` as processes: exit codes, invalid input, a live server.
 
 use std::process::Command;
 
 use super::served::{Home, Served, signal};
 use super::{lockgate, lockgate_with_stdin};
 
-/// Runs without panicking, with this exit code and one clear message.
+/// Runs without a panic, with this exit code and one clear message.
 fn complains(args: &[&str], stdin: &str, code: i32, message: &str) {
     let run = lockgate_with_stdin(args, stdin);
     assert_eq!(
@@ -166,7 +166,7 @@ spec: {policyName: few, validationActions: [Deny]}
 {apiVersion: v1, kind: Secret, metadata: {name: s, namespace: default}, stringData: {p: hunter2}}
 ";
 
-/// A server captures what it is applied, explain reads it, and replay shows what a tighter policy would change.
+/// A server captures applied objects, explain reads the capture, and replay shows the effect of a stricter policy.
 #[test]
 fn a_server_is_explained_captured_and_replayed() {
     let home = Home::new();
@@ -237,7 +237,8 @@ fn a_server_is_explained_captured_and_replayed() {
     assert!(again.stderr.contains("already exists"), "{}", again.stderr);
 }
 
-/// An expression that only newer versions take is invalid input in an older one, and so is a kind it does not serve.
+/// An expression that only newer versions support is invalid input for an older one, and so is a kind it does not
+/// serve.
 #[test]
 fn replays_on_another_kubernetes_version() {
     let folder = tempfile::tempdir().unwrap();
@@ -283,7 +284,7 @@ fn replays_on_another_kubernetes_version() {
     }
 }
 
-/// The cases run again when a file changes, whatever became of them before.
+/// The tests are rerun when a file changes, whatever their previous result.
 #[test]
 fn watched_tests_run_again_when_a_file_changes() {
     let folder = tempfile::tempdir().unwrap();
@@ -306,14 +307,14 @@ fn watched_tests_run_again_when_a_file_changes() {
     let text = std::fs::read_to_string(&denied).unwrap();
     std::fs::copy(&allowed, &denied).unwrap();
     until("2 cases, 1 passed, 1 failed");
-    // A suite that cannot be read ends nothing.
+    // An unreadable suite does not stop the watch.
     std::fs::write(project.join("policy.yaml.new"), "a: [").unwrap();
     let policy = std::fs::read_to_string(project.join("policy.yaml")).unwrap();
     std::fs::rename(project.join("policy.yaml.new"), project.join("policy.yaml")).unwrap();
     std::fs::write(&denied, text).unwrap();
     std::fs::write(project.join("policy.yaml"), policy).unwrap();
     until("2 cases, 2 passed");
-    // A new file is one that changes.
+    // A new file counts as a change.
     std::fs::copy(
         &allowed,
         project.join("tests/my-policy.again.allow.object.yaml"),
@@ -352,7 +353,7 @@ fn a_new_policy_passes_its_tests() {
     assert!(!manifest.contains("FROM("), "{manifest}");
 }
 
-/// A review posted to a webhook: the status code, and the answer.
+/// Posts a review to a webhook: the status code and the response.
 async fn posted(url: &str, ca: &str, review: &serde_json::Value) -> (u16, serde_json::Value) {
     use lockgate_admission::call::{Caller as _, Post};
     let caller = lockgate_admission::https::HttpsCaller::new(Default::default());
@@ -398,6 +399,7 @@ async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
         &file("capture.jsonl"),
         "--bind-address=127.0.0.1",
         "--secure-port=0",
+        "--shutdown-delay-duration=0",
     ]);
     command.args([
         "--self-signed=127.0.0.1",
@@ -444,10 +446,10 @@ async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
     assert_eq!(response["status"]["message"], "taken");
     assert_eq!(response["warnings"], json!(["careful"]));
     assert_eq!(response["auditAnnotations"], json!({"why": "taken"}));
-    // What is no answer is none for the API server either.
+    // An invalid response is also invalid for the API server.
     let (code, answer) = posted(&url, &ca, &review).await;
     assert!(code >= 500, "{code}: {answer}");
-    // The webhook was sent everything, and the capture has none of it.
+    // The webhook received the full review, but the capture has no secret data.
     let sent = webhook.requests();
     assert!(String::from_utf8_lossy(&sent[0].body).contains("aHVudGVyMg=="));
     served.stop();
@@ -474,7 +476,7 @@ async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
     assert_eq!((decision.allowed, decision.code), (false, Some(409)));
     assert_eq!(capture.records[2].decision, None);
     webhook.stop().await;
-    // The configuration of the webhook, pointed at the capture.
+    // The webhook's configuration, redirected to the capture.
     let of = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\nmetadata: {name: hook, uid: x}\n\
               webhooks:\n- {name: a.example.com, clientConfig: {url: 'https://a.example.com/'}, timeoutSeconds: 7}\n\
               - {name: b.example.com, clientConfig: {url: 'https://b.example.com/'}}\n";
@@ -528,8 +530,8 @@ async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
     }
 }
 
-/// The project of `init webhook` compiles and passes its tests, against the crates of this repository. It shares
-/// their target folder and their lock file, so that it needs no network and builds little.
+/// The project of `init webhook` compiles and passes its tests against the crates of this repository. It shares their
+/// target folder and lock file, so that it needs no network and builds little.
 #[test]
 fn a_new_webhook_compiles_and_passes_its_tests() {
     let scratch = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -547,7 +549,7 @@ fn a_new_webhook_compiles_and_passes_its_tests() {
     ]);
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     std::fs::copy(root.join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
-    // The profile of this repository, so that what it has compiled is used: it optimizes what others wrote.
+    // The profile of this repository, so that its build artefacts are reused: it optimizes dependencies.
     std::fs::create_dir(project.join(".cargo")).unwrap();
     let mut profile = String::from(
         "[profile.dev]\ndebug = \"line-tables-only\"\n[profile.dev.package.\"*\"]\nopt-level = 1\ndebug = false\n",

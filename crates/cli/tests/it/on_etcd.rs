@@ -1,9 +1,9 @@
-//! Three `lockgate serve` on three etcd members, while random faults happen to servers, members and the network between them.
-//! What clients do and see is recorded and checked. Without an etcd these tests say so and do nothing.
+//! Three `lockgate serve` on three etcd members, with random faults of servers, members and the network between them.
+//! The clients' operations and results are recorded and checked. Without etcd these tests are skipped with a message.
 //!
-//! `LOCKGATE_FAULT_ROUNDS` is the number of faults, `LOCKGATE_FAULT_SEED` chooses them, and `LOCKGATE_PROGRAM` is another build to
-//! try. `LOCKGATE_FAKETIME` is libfaketime, without which no clock jumps. The figures are printed at the end. Servers change between
-//! the two consistencies of admission from fault to fault.
+//! `LOCKGATE_FAULT_ROUNDS` is the number of faults, `LOCKGATE_FAULT_SEED` their random seed, and `LOCKGATE_PROGRAM`
+//! another build to test. `LOCKGATE_FAKETIME` is the path of libfaketime, without which there are no clock jumps. The
+//! figures are printed at the end. Servers switch between the two admission consistencies from fault to fault.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -35,14 +35,14 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const SERVERS: usize = 3;
 const WRITERS: usize = 2;
 const NAMES: usize = 7;
-/// The time for which a server may admit by objects that another server has replaced, unless it is linearizable:
-/// docs/storage.md.
+/// The staleness bound of a server without linearizable admission: the time for which it may admit by objects that
+/// another server has replaced; see docs/storage.md.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Long enough for clients to be told to connect elsewhere.
+/// Long enough for clients to reconnect elsewhere.
 const DRAINED: &[&str] = &["--shutdown-delay-duration=1s"];
-/// Longer than any silence that servers and members take for a loss.
+/// Longer than all failure detection timeouts of servers and members.
 const NOTICED: Duration = Duration::from_secs(8);
-/// The pause before a server is asked again whether it denies.
+/// The retry interval for a request that should be denied.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// `--admission-consistency`.
@@ -63,16 +63,16 @@ impl Consistency {
     }
 }
 
-/// The address of a server and its consistency; the process behind it may be restarted.
+/// The address of a server and its consistency; the process may be restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Door {
     port: u16,
     consistency: Consistency,
-    /// Tells processes apart.
+    /// Identifies the process.
     process: u32,
 }
 
-/// The door of a server of a cluster.
+/// Shared access to the `Door` of a server.
 #[derive(Debug, Clone)]
 struct Doorway(Arc<Mutex<Door>>);
 
@@ -94,15 +94,15 @@ impl Doorway {
     }
 }
 
-/// A server of a cluster, which may be another process after a while.
+/// A server of a cluster, whose process may be replaced.
 struct Replica {
     home: Home,
     served: Option<Served>,
     door: Doorway,
-    /// The way to each member.
+    /// The proxy to each member.
     network: Vec<CutProxy>,
     clock: Clock,
-    /// Further arguments.
+    /// Additional arguments.
     arguments: &'static [&'static str],
     consistency: Consistency,
 }
@@ -153,7 +153,8 @@ impl Replica {
         self.served = Some(served);
     }
 
-    /// Becomes a server of another consistency, as an upgrade does it: the new one is there before the old one goes.
+    /// Switches the server to another consistency, as a rolling upgrade does: the new one starts before the old one
+    /// stops.
     fn change(&mut self, consistency: Consistency) {
         if self.consistency != consistency {
             self.consistency = consistency;
@@ -177,7 +178,7 @@ impl Replica {
         self.served.take().unwrap().kill();
     }
 
-    /// The authority in its kubeconfig.
+    /// The CA in its kubeconfig.
     fn tls(&self) -> TlsConnector {
         let kubeconfig = std::fs::read_to_string(self.home.path().join("kubeconfig")).unwrap();
         let (_, data) = kubeconfig
@@ -226,28 +227,28 @@ struct Load {
     recorder: Recorder,
     tls: TlsConnector,
     over: Arc<AtomicBool>,
-    /// By writer.
+    /// The number of acknowledged writes, by writer.
     acknowledged: Arc<[AtomicUsize; SERVERS * WRITERS]>,
     failed: Arc<AtomicUsize>,
     failures: Arc<Mutex<Vec<Failed>>>,
     admission: Arc<Admission>,
 }
 
-/// A request that got no answer, or one that says that the server could not.
+/// A request without a response, or with a server error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failed {
     server: usize,
-    /// None if the connection was lost.
+    /// `None` if the connection was lost.
     code: Option<u16>,
     why: String,
 }
 
-/// Requests that a policy denies which was just acknowledged by another server.
+/// The results of requests that must be denied by a policy just acknowledged by another server.
 #[derive(Debug, Default)]
 struct Admission {
     /// Denied requests.
     honoured: AtomicUsize,
-    /// Allowed requests, with the time between the acknowledgement and the request; must be none if linearizable.
+    /// Allowed requests, with the time between the acknowledgement and the request; must be empty if linearizable.
     stale: AtomicUsize,
     stale_linearizable: AtomicUsize,
     longest_micros: AtomicU64,
@@ -277,7 +278,7 @@ impl Admission {
     }
 }
 
-/// A policy that denies config maps of an earlier epoch than this.
+/// A policy that denies ConfigMaps of an epoch before this one.
 fn gate(epoch: usize) -> Value {
     let version = "admissionregistration.k8s.io/v1";
     json!({
@@ -302,7 +303,7 @@ impl Load {
             if let Ok(client) = Client::connect(&self.tls, door.port()).await {
                 return Some(client);
             }
-            // The server is being started.
+            // The server is starting.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         None
@@ -334,7 +335,7 @@ impl Load {
         }
     }
 
-    /// Tightens a policy on one server, and sends the next one what the policy denies since then, until it does.
+    /// Tightens a policy on one server, and sends requests that it denies to the next one until they are denied.
     async fn govern(self, doors: Vec<Doorway>) {
         let mut epoch = 0;
         while !self.is_over() {
@@ -379,7 +380,7 @@ impl Load {
                 self.admission.honoured.fetch_add(1, Ordering::SeqCst);
                 Tried::Denied
             }
-            // One that was replaced meanwhile may have been another process than the door says.
+            // If the process was replaced meanwhile, another process than the recorded one may have responded.
             Ok((200..300, _)) if before == door.now() => {
                 self.admission.admitted(before.consistency, after);
                 Tried::Admitted
@@ -397,7 +398,7 @@ impl Load {
         Some(code)
     }
 
-    /// Lists, and changes something. None if the connection is lost.
+    /// Lists, and writes. `None` if the connection is lost.
     async fn step(&self, client: &mut Client, writer: usize, step: usize) -> Option<()> {
         let server = writer / WRITERS;
         let invoked = self.recorder.now();
@@ -463,7 +464,7 @@ impl Load {
         let invoked = self.recorder.now();
         let sent = client.send(method, path, Some(&body)).await.ok();
         let answer = match &sent {
-            // The answer to a deletion does not say when it was; the watch does.
+            // The response to a delete does not contain its revision; the watch does.
             Some((200, _)) if method == "DELETE" => Answer::Unknown,
             Some((200 | 201, object)) => Answer::Written(version(object)),
             Some((404, _)) if method != "POST" => Answer::NotFound,
@@ -482,7 +483,7 @@ impl Load {
         sent.map(drop)
     }
 
-    /// Watches, and resumes from where it was.
+    /// Watches, resuming from the last revision.
     async fn watch(self, door: Doorway, resumed: Arc<AtomicUsize>, mut after: Revision) {
         while let Some(client) = self.connect(&door).await {
             let path = format!(
@@ -497,7 +498,7 @@ impl Load {
                 let object = &event["object"];
                 match event["type"].as_str().unwrap() {
                     "ERROR" => {
-                        // Too old: what was missed is listed.
+                        // Compacted: missed changes are listed.
                         after = Revision::START;
                         break;
                     }
@@ -529,12 +530,12 @@ impl Load {
     }
 }
 
-/// The outcome of a request that a policy denies.
+/// The outcome of a request that a policy must deny.
 #[derive(Debug, PartialEq, Eq)]
 enum Tried {
     Denied,
     Admitted,
-    /// It failed, or nobody can say whose answer it was.
+    /// It failed, or the responding process is unknown.
     Nothing,
 }
 
@@ -543,7 +544,7 @@ fn version(object: &Value) -> Revision {
     Revision(text.parse().unwrap())
 }
 
-/// A config map of this test.
+/// A ConfigMap of this test.
 fn entry(object: &Value) -> Option<Entry> {
     let name = object["metadata"]["name"].as_str()?;
     Some(Entry {
@@ -560,7 +561,7 @@ fn addresses(cluster: &EtcdCluster) -> Vec<SocketAddr> {
     addresses.map(|address| address.parse().unwrap()).collect()
 }
 
-/// Asks a member through its gateway for JSON. None if it does not answer.
+/// Sends a JSON request to a member's gateway. `None` without a response.
 async fn ask(member: SocketAddr, path: &str, body: Value) -> Option<Value> {
     let asking = async {
         let socket = TcpStream::connect(member).await.ok()?;
@@ -579,7 +580,7 @@ async fn ask(member: SocketAddr, path: &str, body: Value) -> Option<Value> {
         .ok()?
 }
 
-/// Something that goes wrong.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     KillServer,
@@ -598,7 +599,7 @@ enum Fault {
 }
 
 impl Fault {
-    /// The faults that this host can cause: clocks jump only with libfaketime.
+    /// The faults that this host supports: clock jumps need libfaketime.
     fn possible() -> &'static [Self] {
         match Clock::library() {
             Some(_) => &Self::ALL,
@@ -628,7 +629,7 @@ impl Fault {
     ];
 }
 
-/// The cluster that faults happen to.
+/// The cluster under test.
 struct Cluster {
     members: EtcdCluster,
     servers: Vec<Replica>,
@@ -636,7 +637,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Waits until so many more writes are acknowledged.
+    /// Waits until this many more writes are acknowledged.
     async fn progress(&self, writes: usize) {
         let end = Instant::now() + DEADLINE;
         let before = self.load.acknowledged();
@@ -646,7 +647,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until every client is served again, and a policy is honoured.
+    /// Waits until every client is served again, and a policy is enforced.
     async fn recovered(&self) {
         let end = Instant::now() + DEADLINE;
         let counts = || {
@@ -655,7 +656,7 @@ impl Cluster {
         };
         let before: Vec<usize> = counts().collect();
         let honoured = self.load.admission.honoured();
-        // Two are needed of whoever had sent one before.
+        // Two each, as one request may have been sent before.
         while counts().zip(&before).any(|(now, before)| now < before + 2)
             || self.load.admission.honoured() < honoured + 2
         {
@@ -664,7 +665,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until requests fail, since nothing can be written.
+    /// Waits until requests fail, as nothing can be written.
     async fn failures(&mut self, requests: usize) {
         let end = Instant::now() + DEADLINE;
         let before = self.load.failed.load(Ordering::SeqCst);
@@ -691,7 +692,7 @@ impl Cluster {
 
     async fn suffer(&mut self, fault: Fault, chance: usize) {
         let (server, member) = (chance % SERVERS, chance / SERVERS % 3);
-        // Some last until everybody has noticed.
+        // Some faults last until all others have detected them.
         let while_it_lasts = async || {
             if chance / 9 % 3 == 2 {
                 tokio::time::sleep(NOTICED).await;
@@ -743,7 +744,7 @@ impl Cluster {
                 while_it_lasts().await;
                 self.members.resume(member);
             }
-            // As one whose disk is slow: it works for a fifth of the time.
+            // Like a member with a slow disk: it runs for a fifth of the time.
             Fault::SlowMember => {
                 for _ in 0..20 {
                     self.members.pause(member);
@@ -780,7 +781,7 @@ impl Cluster {
                     .unwrap();
                 self.progress(1).await;
             }
-            // An hour ahead, an hour behind, and back, each for longer than a lease of a leader or an address lasts.
+            // An hour ahead, an hour behind, and back, each for longer than the Leases of leaders and addresses last.
             Fault::ClockJump => {
                 for offset in ["+3600", "-3600", "+0"] {
                     self.servers[server].clock.jump(offset);
@@ -795,14 +796,14 @@ impl Cluster {
     }
 }
 
-/// Whose requests may fail because of a fault.
+/// The requests that may fail because of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Expected {
-    /// Everybody's: nothing can be written.
+    /// All requests: nothing can be written.
     Everywhere,
     /// Requests in progress at the affected server.
     At(usize),
-    /// Writes under way at a member that is lost: nobody knows whether they happened.
+    /// Writes in progress at a lost member: their outcome is unknown.
     UnderWay,
     Nobody,
 }
@@ -839,7 +840,7 @@ impl Failures {
             match expected {
                 Expected::Everywhere => self.everywhere += 1,
                 Expected::At(server) if server == failed.server => self.at_the_server += 1,
-                // An answer is given: the server was there all the time.
+                // There is a response: the server was running all the time.
                 Expected::UnderWay if failed.code.is_some() => self.under_way += 1,
                 _ => self.unexpected.push((what.to_owned(), failed)),
             }
@@ -863,7 +864,7 @@ async fn random_faults_of_servers_members_and_network_lose_nothing() {
     }
     let load = Load {
         recorder: Recorder::new(),
-        // The authority of the first is that of all.
+        // All servers share the CA of the first.
         tls: servers[0].tls(),
         over: Arc::default(),
         acknowledged: Arc::default(),
@@ -964,7 +965,7 @@ async fn random_faults_of_servers_members_and_network_lose_nothing() {
     }
 }
 
-/// The object of the first event of a watch that is like this, after a revision or from what there is.
+/// The first object that matches, in the events of a watch since a revision or from the initial state.
 async fn first(
     client: Client,
     collection: &str,
@@ -988,7 +989,7 @@ fn holder(lease: &Value) -> &str {
 }
 
 /// One server runs the controllers and the simulated cluster. When it is killed, another one takes over once the Lease has
-/// expired, and nobody acts in between.
+/// expired, and no server is active in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_server_takes_over_when_the_leader_is_killed() {
     let Some(members) = EtcdCluster::start(1) else {

@@ -1,4 +1,4 @@
-//! `lockgate plugins`: the plugins as webhooks of a server that does not run them itself.
+//! `lockgate plugins`: the plugins as webhooks of a server that does not run them in process.
 
 use std::process::Command;
 
@@ -79,7 +79,7 @@ fn a_plugin_that_cannot_be_served_is_a_usage_error() {
     let run = lockgate(&serve);
     assert_eq!(run.code, Some(2), "{}", run.stderr);
     assert!(run.stderr.contains("--kubeconfig"), "{}", run.stderr);
-    // A configuration that a plugin needs is asked for before anything is served.
+    // A plugin's required configuration is checked before serving.
     let serve = [
         "plugins",
         "serve",
@@ -110,12 +110,14 @@ fn the_example_configuration_is_served() {
         "--ca-out={}",
         folder.path().join("ca.crt").display()
     ));
+    command.arg("--shutdown-delay-duration=1h");
     let mut served = Served::start(command);
     assert!(served.line().starts_with("https://127.0.0.1:"));
-    served.stop();
+    // The delay is for load balancers, not for the interrupt key.
+    served.interrupt();
 }
 
-/// A server that does not run the plugin itself, and the plugin as its webhook.
+/// A server without the in-process plugin, and the plugin as its webhook.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_calls_plugins_that_it_does_not_run() {
     let home = Home::new();
@@ -137,6 +139,7 @@ async fn a_server_calls_plugins_that_it_does_not_run() {
         "--bind-address=127.0.0.1",
         "--secure-port=0",
         "--self-signed=127.0.0.1,localhost",
+        "--shutdown-delay-duration=0",
     ]);
     command.arg(format!("--ca-out={ca}"));
     command.arg(format!("--kubeconfig={kubeconfig}"));
@@ -201,14 +204,14 @@ async fn a_server_calls_plugins_that_it_does_not_run() {
         "{stored}"
     );
 
-    // Without the plugins nothing passes any more.
+    // Without the plugins every request is rejected.
     plugins.stop();
     let (code, refused) = client.send("POST", &dry_run, Some(&small)).await.unwrap();
     assert_eq!(code, 500, "{refused}");
     server.stop();
 }
 
-/// The behaviour of kube-apiserver v1.36.4 for each set of flags: `conformance/plugins/flags.json` has the recordings.
+/// The behaviour of kube-apiserver v1.36.4 for each set of flags, recorded in `conformance/plugins/flags.json`.
 #[test]
 fn flags_of_plugins_end_as_recorded() {
     let file = concat!(
@@ -259,7 +262,7 @@ fn flags_of_plugins_end_as_recorded() {
         );
         let told = served.complaint();
         if case["exit"] == 255 {
-            // Upstream crashes here; this is the error that it gives for other files.
+            // Upstream crashes here; this is its error for other files.
             assert!(
                 told.contains("gone.yaml: no such file or directory"),
                 "{told}"

@@ -88,7 +88,7 @@ fn as_a_plugin_of_kubectl_it_is_called_so() {
     assert!(help.contains("Usage: kubectl lockgate lint"), "{help}");
 }
 
-/// The demo's output without the times, which differ.
+/// The demo's output without durations, which differ.
 fn demo() -> String {
     let run = lockgate(&["demo"]);
     assert_eq!(run.code, Some(0), "{}", run.transcript());
@@ -99,7 +99,7 @@ fn demo() -> String {
             let is_time = time.parse::<f64>().is_ok() && !time.ends_with('.') && time.contains('.');
             match is_time {
                 false => text.push_str(word),
-                // In a table the time is aligned to the right.
+                // Durations are right-aligned in tables.
                 true if line.starts_with("   ") => {
                     text.push_str(&format!("{:>width$} ", "0.0", width = time.len()));
                 }
@@ -118,7 +118,7 @@ fn the_demo_shows_what_becomes_of_a_dozen_requests() {
 /// The width of a character and the height of a line, in pixels.
 const CELL: (usize, usize) = (8, 18);
 
-/// A picture of a terminal with these lines.
+/// An SVG of a terminal with these lines.
 fn picture(lines: &[&str]) -> String {
     use std::fmt::Write as _;
     let columns = lines.iter().map(|line| line.chars().count()).max();
@@ -169,7 +169,7 @@ fn the_picture_of_the_readme_shows_the_demo() {
             .lines()
             .collect()
     };
-    // Times and patches vary in width; the picture leaves the tables out.
+    // Durations and patches vary in width; the picture omits the tables.
     let is_shown = |line: &&str| !line.contains(" ms ") && !line.contains("TIME");
     let mut lines = vec!["$ lockgate demo", ""];
     for title in [

@@ -1,4 +1,4 @@
-//! A quota of a server that is killed: its usage is right after every start, and it is never exceeded.
+//! The quota of a killed server: its usage is correct after every start, and it is never exceeded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ async fn count(client: &mut Client) -> usize {
     list["items"].as_array().unwrap().len()
 }
 
-/// Waits until the quota says that so much is used.
+/// Waits until the quota's usage has this value.
 async fn settled(client: &mut Client, used: usize) {
     let wanted = used.to_string();
     let waiting = async {
@@ -38,7 +38,7 @@ async fn settled(client: &mut Client, used: usize) {
     settled.unwrap_or_else(|_| panic!("the usage does not become {used}"));
 }
 
-/// Creates secrets until the quota is exhausted or the server gone; how many the server acknowledged.
+/// Creates Secrets until the quota is exhausted or the server is gone; returns the number of acknowledged ones.
 async fn write(
     tls: TlsConnector,
     port: u16,
@@ -95,7 +95,7 @@ async fn a_hundred_writers_and_kills_never_exceed_a_quota() {
             let (code, answer) = client.send("POST", quotas, Some(&quota)).await.unwrap();
             assert_eq!(code, 201, "{answer}");
         }
-        // A charge whose object was lost is given back, and nothing that was stored is forgotten.
+        // The charge of a lost object is released, and every stored object is counted.
         let found = count(&mut client).await;
         assert!(
             found >= acknowledged,
@@ -126,7 +126,7 @@ async fn a_hundred_writers_and_kills_never_exceed_a_quota() {
             acknowledged = found + done.load(Ordering::SeqCst);
             continue;
         }
-        // The last life goes on until nothing fits any more: nobody was refused wrongly.
+        // The last start writes until the quota is exhausted: no request was rejected wrongly.
         writers.join_all().await;
         assert_eq!(count(&mut client).await, HARD);
         settled(&mut client, HARD).await;

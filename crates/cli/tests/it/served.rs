@@ -1,4 +1,4 @@
-//! `lockgate serve` as a process, and a client of it.
+//! `lockgate serve` as a process, and a client for it.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Nothing takes longer than this unless something is wrong.
+/// The timeout of any operation.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 const TOKEN: &str = "a-token";
 
-/// A folder for a server: its data, its tokens, its kubeconfig.
+/// The folder of a server: its data, tokens and kubeconfig.
 pub(crate) struct Home(tempfile::TempDir);
 
 impl Home {
@@ -42,7 +42,7 @@ impl Home {
         self.path().join("data")
     }
 
-    /// The arguments of a server of this folder, on any port.
+    /// The arguments of a server with this folder, on any port.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let file = |name: &str| self.path().join(name).display().to_string();
         vec![
@@ -54,7 +54,7 @@ impl Home {
         ]
     }
 
-    /// Starts a server, which may not be ready yet.
+    /// Starts a server without waiting for readiness.
     pub(crate) fn start(&self) -> Served {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
         command.args(self.arguments());
@@ -69,7 +69,7 @@ impl Home {
     }
 }
 
-/// A process. It is killed when this goes.
+/// A server process, killed on drop.
 pub(crate) struct Served {
     child: Child,
     lines: Receiver<String>,
@@ -95,7 +95,7 @@ impl Served {
         Self { child, lines }
     }
 
-    /// The port it says it listens on, when it is ready.
+    /// The port in its log, once it is ready.
     pub(crate) fn port(&mut self) -> u16 {
         match self.port_within(DEADLINE) {
             Ok(port) => port,
@@ -112,7 +112,7 @@ impl Served {
         Ok(port.parse().unwrap())
     }
 
-    /// The next line it prints.
+    /// The next line of its output.
     pub(crate) fn line(&mut self) -> String {
         match self.lines.recv_timeout(DEADLINE) {
             Ok(line) => line,
@@ -124,26 +124,34 @@ impl Served {
         self.child.id()
     }
 
-    /// Waits for its end.
+    /// Waits for the exit.
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 
-    /// Its standard error, after it was stopped.
+    /// Its standard error after the exit.
     pub(crate) fn complaint(&mut self) -> String {
         self.kill();
         let stderr: ChildStderr = self.child.stderr.take().unwrap();
         std::io::read_to_string(stderr).unwrap()
     }
 
-    /// Ends it without a warning.
+    /// Kills the process.
     pub(crate) fn kill(&mut self) {
-        // One that is gone already is as good.
+        // The process may already have exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Asks it to stop, waits for it, and gives what it wrote to standard error.
+    /// Sends SIGINT, and waits for the exit.
+    pub(crate) fn interrupt(mut self) {
+        signal("INT", self.pid());
+        let ended = self.lines.recv_timeout(DEADLINE);
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
+        assert_eq!(self.exit_code(), Some(0));
+    }
+
+    /// Sends a termination signal, waits for the exit, and returns standard error.
     pub(crate) fn stop(mut self) -> String {
         signal("TERM", self.pid());
         let stderr: ChildStderr = self.child.stderr.take().unwrap();
@@ -166,12 +174,12 @@ pub(crate) fn signal(name: &str, pid: u32) {
     assert!(status.unwrap().success());
 }
 
-/// Trusts the authority of a server.
+/// Trusts the CA of a server.
 pub(crate) fn tls(data: &Path) -> TlsConnector {
     trusting(&std::fs::read(data.join("certs/ca.crt")).unwrap())
 }
 
-/// Trusts an authority.
+/// Trusts a CA certificate.
 pub(crate) fn trusting(pem: &[u8]) -> TlsConnector {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -186,10 +194,10 @@ pub(crate) fn trusting(pem: &[u8]) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// A connection of one who may do everything.
+/// A connection with admin credentials.
 pub(crate) struct Client(SendRequest<Full<Bytes>>);
 
-/// The server did not answer: it is gone.
+/// The connection was lost without a response.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
@@ -198,7 +206,7 @@ impl Client {
         Self::connect_as(tls, port, "localhost").await
     }
 
-    /// The same, where the server has another name.
+    /// The same, with another server name.
     pub(crate) async fn connect_as(
         tls: &TlsConnector,
         port: u16,
@@ -222,7 +230,7 @@ impl Client {
         self.0.ready().await.is_ok()
     }
 
-    /// Opens a watch: its events as they come.
+    /// Opens a watch.
     pub(crate) async fn watch(mut self, path: &str) -> Result<Events, Gone> {
         let request = http::Request::get(path)
             .header("host", "localhost")
@@ -237,7 +245,7 @@ impl Client {
         })
     }
 
-    /// Sends a request: the code of the answer and its object.
+    /// Sends a request, and returns the response code and object.
     pub(crate) async fn send(
         &mut self,
         method: &str,
@@ -276,7 +284,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The next one; none if the watch is over.
+    /// The next event; `None` at the end of the watch.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {

@@ -1,4 +1,4 @@
-//! Backups and moves of everything that is stored: `lockgate snapshot` and `lockgate store copy`.
+//! Backups and migrations of the entire store: `lockgate snapshot` and `lockgate store copy`.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CARTS: &str = "/apis/shop.example/v1/namespaces/default/carts";
 
-/// The run of a command that must be fine.
+/// Runs a command that must succeed.
 #[track_caller]
 fn done(args: &[&str]) -> Run {
     let run = lockgate(args);
@@ -23,7 +23,7 @@ fn done(args: &[&str]) -> Run {
     run
 }
 
-/// The run of a command that must not be, with a text in what it says.
+/// Runs a command that must fail, with a text in its error.
 #[track_caller]
 fn refused(args: &[&str], code: i32, text: &str) {
     let run = lockgate(args);
@@ -47,7 +47,7 @@ fn definition() -> Value {
     })
 }
 
-/// Uids, versions and data of the objects of a list, by name.
+/// UIDs, versions and data of the objects of a list, by name.
 async fn objects(client: &mut Client, path: &str) -> BTreeMap<String, [Value; 3]> {
     let (code, list) = client.send("GET", path, None).await.unwrap();
     assert_eq!(code, 200, "{list}");
@@ -64,7 +64,7 @@ async fn objects(client: &mut Client, path: &str) -> BTreeMap<String, [Value; 3]
             facts.map(Value::clone),
         )
     });
-    // That one is of the server's certificates.
+    // It contains the server's certificates.
     found
         .filter(|(name, _)| name != "kube-root-ca.crt")
         .collect()
@@ -97,7 +97,7 @@ async fn a_snapshot_of_a_running_server_is_restored() {
         .await;
     }
     let before = objects(&mut client, CONFIG_MAPS).await;
-    // Somebody writes all the time.
+    // During continuous writes.
     let mut other = Client::connect(&tls(&home.data()), port).await.unwrap();
     let writing = tokio::spawn(async move {
         let mut number = 0;
@@ -127,7 +127,7 @@ async fn a_snapshot_of_a_running_server_is_restored() {
     assert_eq!(mode & 0o777, 0o600);
     tokio::task::block_in_place(|| {
         refused(&save, 1, "already exists");
-        // Its data are locked, and it is the server's business.
+        // The data directory is locked while the server is running.
         let (data, beside) = (home.data(), home.path().join("beside"));
         let direct = ["snapshot", "save", "--data-dir", text(&data), text(&beside)];
         refused(&direct, 1, "is in use by process");
@@ -143,7 +143,7 @@ async fn a_snapshot_of_a_running_server_is_restored() {
         "{rows:?}"
     );
 
-    // To where it came from, in place of what was written since; and to somewhere else.
+    // Into the original directory, replacing later writes; and into another.
     let again = home.data();
     refused(
         &[
@@ -169,7 +169,7 @@ async fn a_snapshot_of_a_running_server_is_restored() {
     let mut after = objects(&mut client, CONFIG_MAPS).await;
     after.retain(|name, _| !name.starts_with("busy-"));
     assert_eq!(after, before);
-    // Versions that were given after the snapshot are not given again.
+    // Versions returned after the snapshot are not reused.
     create(&mut client, CONFIG_MAPS, &config_map("next")).await;
     let next = objects(&mut client, CONFIG_MAPS).await["next"][1].clone();
     assert!(
@@ -273,7 +273,7 @@ async fn objects_move_from_disk_to_etcd_and_back() {
         );
     });
 
-    // Served from etcd: the same objects under new versions, above all that were there.
+    // Served from etcd: the same objects with new versions, higher than all previous ones.
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));
     let arguments = home.arguments().into_iter();
     command
@@ -316,7 +316,7 @@ async fn objects_move_from_disk_to_etcd_and_back() {
     drop(client);
     tokio::task::block_in_place(|| served.stop());
 
-    // And back: versions stay as they are.
+    // Back to disk: versions are kept.
     let other = Home::new();
     let back = other.data();
     tokio::task::block_in_place(|| {
@@ -334,7 +334,7 @@ async fn objects_move_from_disk_to_etcd_and_back() {
     tokio::task::block_in_place(|| served.stop());
 }
 
-/// The directory holds Secrets in clear text: one that others may read is not left so.
+/// The directory contains Secrets in clear text, so its permissions are restricted.
 #[test]
 fn a_directory_that_others_can_read_is_closed_with_a_warning() {
     let home = Home::new();

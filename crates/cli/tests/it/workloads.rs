@@ -1,4 +1,4 @@
-//! `serve --simulate=workloads`, as kubectl sees it.
+//! `serve --simulate=workloads`, through kubectl.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ impl Cluster {
         Self { home, served, port }
     }
 
-    /// Runs kubectl: whether it succeeded, and what it printed.
+    /// Runs kubectl: whether it succeeded, and its output.
     fn try_kubectl(&self, arguments: &[&str], input: &str) -> (bool, String) {
         let mut child = Command::new("kubectl")
             .args(arguments)
@@ -63,7 +63,7 @@ impl Cluster {
         assert!(done, "{printed}");
     }
 
-    /// Waits until kubectl prints this.
+    /// Waits until kubectl's output has this value.
     fn until(&self, line: &str, wanted: &str) {
         let end = Instant::now() + DEADLINE;
         loop {
@@ -149,7 +149,7 @@ fn recreating_never_runs_two_versions() {
         let images = cluster.kubectl("get pods -o jsonpath={.items[*].spec.containers[0].image}");
         assert_eq!(images, format!("i:{version} i:{version}"));
     }
-    // The newest set, and one of the history.
+    // The current ReplicaSet, and an old one.
     cluster.until(
         "get replicasets --no-headers -o custom-columns=r:.spec.replicas --sort-by=.spec.replicas",
         "0\n2",
@@ -224,7 +224,7 @@ fn stateful_sets_have_ordinals_and_claims() {
     assert_eq!(cluster.kubectl(claims), "data-db-0 data-db-1 data-db-2");
     let phases = cluster.kubectl("get pvc,pv -o jsonpath={.items[*].status.phase}");
     assert_eq!(phases, "Bound Bound Bound Bound Bound Bound");
-    // Pods below the partition keep their template.
+    // Pods with an ordinal below the partition keep their template.
     let patch = r#"{"spec":{"updateStrategy":{"rollingUpdate":{"partition":2}},"template":{"spec":{"containers":[{"name":"c","image":"i:2"}]}}}}"#;
     cluster.kubectl(&format!("patch statefulset db -p {patch}"));
     cluster.until(
@@ -391,7 +391,7 @@ spec:
     );
     let phases = "get pods -l job-name=again -o jsonpath={.items[*].status.phase}";
     cluster.until(phases, "Running");
-    // Left by a Job of the same name: the garbage collector deletes it, and its finalizer holds it.
+    // From a previous Job of the same name: the garbage collector deletes it, and its finalizer blocks the removal.
     cluster.apply(
         r#"
 apiVersion: v1
@@ -443,7 +443,7 @@ fn services_follow_the_readiness_of_pods() {
     let endpoints =
         "get endpoints web -o jsonpath={.subsets[0].addresses[0].ip}:{.subsets[0].ports[0].port}";
     let end = Instant::now() + DEADLINE;
-    // A warning about the old kind is printed too.
+    // A deprecation warning for the kind is printed too.
     while !cluster
         .kubectl(endpoints)
         .contains(&format!("{address}:8080"))
@@ -551,7 +551,7 @@ fn approved_certificates_are_signed() {
     assert_eq!(cluster.kubectl(who), "jane");
 }
 
-/// A CertificateSigningRequest with a key of its own, for a signer with usages.
+/// A CertificateSigningRequest with a new key, for a signer with usages.
 fn signing_request(
     cluster: &Cluster,
     name: &str,
@@ -574,7 +574,7 @@ fn signing_request(
     })
 }
 
-/// Certificates of kubelets are for nodes: nobody else becomes one by asking for it.
+/// Kubelet certificates are only for nodes: no other user can request one.
 #[test]
 fn certificates_of_kubelets_are_for_nodes() {
     let cluster = Cluster::start(&[]);
@@ -702,7 +702,7 @@ async fn converges_after_kills_in_the_middle() {
         assert_eq!(code, 201, "{answer}");
     }
     for round in 1..=3_usize {
-        // Some Pods are there, and others are not.
+        // Some Pods exist, others are missing.
         let end = Instant::now() + DEADLINE;
         loop {
             let (_, list) = client.send("GET", PODS, None).await.unwrap();
@@ -736,7 +736,7 @@ async fn converges_after_kills_in_the_middle() {
     assert_eq!(addresses.len(), 40, "every Pod has an address of its own");
 }
 
-/// The real Helm, which `tools/need.sh` installs when it is missing.
+/// The real Helm, installed by `tools/need.sh` if missing.
 fn helm() -> std::path::PathBuf {
     let root = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(root.join("tools/need.sh"))

@@ -1,5 +1,5 @@
-// The page of the console. Everything that comes from a request is set as text, never as markup; styles are
-// classes, so that the content security policy needs no exception.
+// The page of the console. All request data is rendered as text, never as markup; styles are classes, so that the
+// content security policy needs no exception.
 
 const ROW = 28; // As in style.css.
 const OVERSCAN = 12;
@@ -21,7 +21,7 @@ function h(tag, properties, ...children) {
   return element;
 }
 
-/** A word with the color of its meaning. */
+/** A badge with the color of its meaning. */
 const tag = (word) => h("span", { class: `tag ${String(word).replaceAll(" ", "-")}` }, word);
 const ms = (value) => (value === undefined || value === null ? "" : value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
 const clock = (time) => {
@@ -30,7 +30,7 @@ const clock = (time) => {
 };
 const who = (by) => (by ? by.name : "");
 
-// Talking to the server.
+// The client of the server.
 
 let token = "";
 class Refused extends Error {}
@@ -65,7 +65,7 @@ const FIELDS = {
   hook: (row) => row.names.join(" "), failed: (row) => String(row.failed), changed: (row) => String(row.changed), dry: (row) => String(row.dryRun),
 };
 
-/** Tests that a row passes, from `ns:shop -user:ann ms:>10 text`. */
+/** Parses a filter such as `ns:shop -user:ann ms:>10 text` into predicates on rows. */
 function parse(text) {
   return text.trim().split(/\s+/).filter(Boolean).map((word) => {
     const isNot = word.startsWith("-") && word.length > 1;
@@ -111,7 +111,7 @@ function take(rows) {
   const shown = fresh.filter(passes);
   state.shown.push(...shown);
   if (state.shown.length > state.limit) state.shown.splice(0, state.shown.length - state.limit);
-  // Whoever reads further down stays where they are.
+  // Keeps the scroll position unless the list is at the top.
   const list = $("rows");
   if (list.scrollTop > ROW && before > 0) list.scrollTop += shown.length * ROW;
   schedule();
@@ -294,7 +294,7 @@ function lane(from, to, total, result) {
 
 const LOUD = ["denied", "failed"];
 
-/** Something that happened, which opens to tell more. */
+/** A step of the request, which expands to its details. */
 function item({ title, type, result, from, took, total, body, quiet }) {
   const isOpen = LOUD.includes(result);
   const content = h("div", { class: "body" }, body);
@@ -323,7 +323,7 @@ function timeline(detail) {
       for (const policy of run.policies) parts.push(policyItem(policy, at, run.ms, total, detail));
       for (const hook of run.hooks) {
         parts.push(hookItem(hook, at, total, run, detail));
-        // Mutating webhooks are called one after the other, validating ones at once.
+        // Mutating webhooks are called in sequence, validating ones in parallel.
         if (step.step === "mutating") at += hook.ms ?? 0;
       }
       if (run.denied && !run.hooks.length && !run.policies.length) {
@@ -405,7 +405,7 @@ function policyItem(policy, from, took, total, detail) {
   return item({ title: policy.name, type: "policy", result: policy.result, from, took: evaluated ? took : undefined, total, body, quiet: !evaluated });
 }
 
-/** Values as YAML, whose lines have the pointer of what they show. */
+/** Values as YAML, whose lines have the JSON pointer of their field. */
 function lines(value, indent = "", path = "", out = []) {
   const escape = (key) => String(key).replaceAll("~", "~0").replaceAll("/", "~1");
   const plain = (text) => (/^[\w./@%+-][\w ./@%+:-]*$/.test(text) && !/: |:$|^(true|false|null|yes|no|on|off|~|-|[\d.+-].*)$/i.test(text) ? text : JSON.stringify(text));
@@ -443,7 +443,7 @@ function diff(changes) {
   ]));
 }
 
-/** Everything that was changed, by whom. */
+/** All changed fields, with the webhook or policy that changed them. */
 function allChanges(detail) {
   const parts = [];
   const add = (name, type, round, changes) => {
@@ -461,7 +461,7 @@ function allChanges(detail) {
 
 const MAX_LINES = 5000;
 
-/** The object with the name of whoever set a field beside it. */
+/** The object, with the webhook or policy that set each field beside it. */
 function blamed(detail) {
   const object = detail.finalObject ?? detail.object ?? detail.oldObject;
   if (!object) return h("p", { class: "faint" }, "No object.");
@@ -685,7 +685,7 @@ function keys(event) {
   act();
 }
 
-/** Follows the requests, and begins anew when the connection ends. */
+/** Streams the requests, and reconnects when the connection ends. */
 async function follow() {
   for (let pause = 500; ; pause = Math.min(pause * 2, 10000)) {
     try {

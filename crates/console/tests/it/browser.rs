@@ -21,7 +21,7 @@ async fn ten_thousand_requests_are_as_fast_as_ten() {
         let name = format!("object-{number}");
         let object = json!({"apiVersion": "v1", "metadata": {"name": name}, "data": {}});
         console.create(plural, &name, object).await;
-        // The thread of the recorder is given time, lest requests be lost that are counted on below.
+        // Gives the recorder's thread time, so that no counted request is dropped.
         if number % 500 == 499 {
             console.rows(number + 1).await;
         }
@@ -37,15 +37,15 @@ async fn ten_thousand_requests_are_as_fast_as_ten() {
     .await
     .unwrap();
     let spent = tokio::task::spawn_blocking(move || {
-        // The token is not left in the address bar, and few rows are in the document.
+        // The token is removed from the address bar, and only the visible rows are in the DOM.
         assert_eq!(
             browser.evaluate("location.hash + location.search"),
             json!("")
         );
         let drawn = browser.evaluate("document.querySelectorAll('#canvas .row').length");
         assert!(drawn.as_u64().unwrap() < 100, "{drawn}");
-        // From the first key to the last of a filter, and from the top to the bottom: each within a frame
-        // or two, and far below what a person notices.
+        // Filtering from the first to the last key, and scrolling from top to bottom: each within a frame or two, far
+        // below the threshold of perception.
         let frame = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now())))";
         let time = |browser: &mut Browser, act: &str| {
             let script = format!(
@@ -71,7 +71,7 @@ async fn ten_thousand_requests_are_as_fast_as_ten() {
         "10,000 requests: filter {filtered:.0} ms, clear {cleared:.0} ms, scroll {scrolled:.0} ms, all {:?}",
         started.elapsed()
     );
-    // Generous, for machines that do other things at the same time.
+    // Generous, for machines under other load.
     for span in [filtered, cleared, scrolled] {
         assert!(span < 2_000.0, "{span} ms");
     }

@@ -1,4 +1,4 @@
-//! The console as its clients see it: over HTTP, and in a browser.
+//! The console as its clients use it: over HTTP, and in a browser.
 
 #![expect(
     clippy::panic,

@@ -187,7 +187,7 @@ async fn secrets_are_never_kept() {
         .await;
     assert!(evaluated.contains("(redacted)"), "{evaluated}");
     for text in [detail, captured, evaluated] {
-        // The value that was sent, and the one that the webhook set.
+        // The value in the request, and the one that the webhook set.
         assert!(
             !text.contains("aHVudGVy") && !text.contains("cGF0Y2hlZA"),
             "{text}"

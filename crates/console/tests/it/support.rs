@@ -1,4 +1,4 @@
-//! An engine with a console, and no API server.
+//! An engine with a console, without an API server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Nothing takes longer than this unless something is wrong.
+/// The timeout of any operation.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 const CONFIGURATIONS: &str = "
@@ -69,7 +69,7 @@ fn webhook(review: &[u8]) -> Vec<u8> {
     answer.to_string().into_bytes()
 }
 
-/// `admin` may do everything, `viewer` may use the console, others nothing.
+/// `admin` has all permissions, `viewer` those for the console, others none.
 #[derive(Debug)]
 struct Roles;
 
@@ -139,7 +139,7 @@ impl Cluster for Fake {
     }
 }
 
-/// A console of an engine.
+/// The console of an engine.
 pub(crate) struct Console {
     engine: Engine,
     recorder: Arc<Recorder>,
@@ -177,7 +177,7 @@ impl Console {
         }
     }
 
-    /// Lets a new object pass admission.
+    /// Admits a new object.
     pub(crate) async fn create(&self, plural: &str, name: &str, object: Value) {
         let kinds = [
             ("pods", "Pod"),
@@ -208,7 +208,7 @@ impl Console {
             .unwrap();
     }
 
-    /// Sends a request with these headers: its code, its head and its body.
+    /// Sends a request with these headers; returns the code, the head and the body.
     pub(crate) async fn send(
         &self,
         line: &str,
@@ -224,7 +224,7 @@ impl Console {
             text.push_str(&format!("{header}\r\n"));
         }
         text.push_str(&format!("\r\n{body}"));
-        // A server that has seen enough may close before it has read everything.
+        // The server may close the connection before it has read everything.
         let _ = socket.write_all(text.as_bytes()).await;
         let mut answer = Vec::new();
         let read = tokio::time::timeout(DEADLINE, socket.read_to_end(&mut answer)).await;
@@ -239,7 +239,7 @@ impl Console {
         )
     }
 
-    /// The JSON that one with the token of the console gets.
+    /// Requests JSON with the console token.
     pub(crate) async fn get(&self, path: &str) -> Value {
         let authorization = format!("authorization: Bearer {}", self.token.text());
         let (code, head, body) = self
@@ -253,7 +253,7 @@ impl Console {
         serde_json::from_str(&body).unwrap_or_else(|_| panic!("{path}: {body}"))
     }
 
-    /// Waits for so many requests, and returns their rows.
+    /// Waits for this many requests, and returns their rows.
     pub(crate) async fn rows(&self, count: usize) -> Vec<Value> {
         let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {

@@ -1,3 +1,3 @@
-//! An API server that follows a script, and what is learned from it.
+//! Following a scripted API server.
 
 mod watching;

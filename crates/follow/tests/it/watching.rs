@@ -1,4 +1,4 @@
-//! Registrations from an API server that follows a script.
+//! Webhook configurations from a scripted API server.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookcon
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// Long enough for anything that happens at all.
+/// The timeout of any operation.
 const AMPLE: Duration = Duration::from_secs(20);
 
 fn list(version: &str, items: &[Value]) -> Answer {
@@ -42,7 +42,7 @@ fn open_watch(events: &[(&str, Value)]) -> Answer {
     let events = lines(events);
     let mut answer = String::from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     if !events.is_empty() {
-        // In two pieces, the first of which is no whole line.
+        // In two chunks, the first of which is not a complete line.
         let (one, other) = events.split_at(7);
         for piece in [one, other] {
             answer += &format!("{:x}\r\n{piece}\r\n", piece.len());
@@ -95,7 +95,7 @@ fn namespace(name: &str, version: &str, tier: &str) -> Value {
     json!({"metadata": {"name": name, "resourceVersion": version, "labels": {"tier": tier}}})
 }
 
-/// Writes the script of an API server whose watches end in every way they can.
+/// Scripts an API server whose watches end in every possible way.
 fn write_script(server: &WebhookServer) {
     let made = |name: &str, version: &str| configuration(name, version, server);
     let gone = json!({"kind": "Status", "code": 410, "reason": "Expired"});
@@ -103,17 +103,17 @@ fn write_script(server: &WebhookServer) {
         VALIDATING,
         [
             list("10", &[made("a", "9")]),
-            // It breaks off, and goes on from where it was.
+            // The connection breaks, and the watch resumes from the last event.
             watch(&[("ADDED", made("b", "11")), ("MODIFIED", made("a", "12"))]),
             watch(&[
                 ("DELETED", made("b", "13")),
                 ("BOOKMARK", json!({"metadata": {"resourceVersion": "20"}})),
             ]),
-            // Too old, by an event and by a code: all is listed again.
+            // Expired, by an event and by a code: everything is listed again.
             watch(&[("ADDED", made("c", "21")), ("ERROR", gone)]),
             list("50", &[made("d", "40")]),
             Answer::http(410, ""),
-            // Not to be had for a while.
+            // Temporarily unavailable.
             Answer::http(500, ""),
             list("60", &[made("d", "40"), made("e", "55")]),
             open_watch(&[("ADDED", made("f", "61"))]),
@@ -162,16 +162,16 @@ async fn registrations_follow_the_server() {
         .expect("the last state");
     assert!(names(&engine, ConfigurationKind::Mutating).is_empty());
 
-    // A note in a namespace the selectors want is told to the webhooks, over the wire.
+    // A note in a namespace that the selectors match is sent to the webhooks, over the wire.
     let decision = engine.validate(&mut note("lab")).await;
     let message = "admission webhook \"f.example.com\" denied the request: not on Sundays";
     assert_eq!(decision.status().unwrap().message, message);
-    // One in a namespace that nobody knows is looked up, and there is none.
+    // An unknown namespace is looked up, and does not exist.
     server.script(&format!("{NAMESPACES}/nowhere"), [Answer::http(404, "")]);
     let decision = engine.validate(&mut note("nowhere")).await;
     assert_eq!(decision.status().unwrap().code, 404);
 
-    // Watches went on from the last event, and lists came when nothing else helped.
+    // Watches were resumed from the last event, and lists were repeated only when necessary.
     let requests = server.requests();
     let asked = |path: &str| -> Vec<String> {
         let since = |query: &str| {

@@ -1,14 +1,14 @@
-//! Numbers to text.
+//! Formats numbers.
 
 use std::fmt::Write as _;
 
-/// Precision of `%f` and `%e` when the clause names none.
+/// The default precision of `%f` and `%e`.
 const DEFAULT_PRECISION: u64 = 6;
 
-/// The power of ten at which the shortest form turns exponential.
+/// The power of ten from which the shortest form has an exponent.
 const SHORTEST_EXPONENT: i32 = 6;
 
-/// No double has more digits after the point than this.
+/// The maximum number of fraction digits of any double.
 const MAX_FRACTION: usize = 1074;
 
 /// A positive finite double as decimal digits: `0.d1d2d3… × 10^point`.
@@ -18,13 +18,13 @@ struct Digits {
 }
 
 impl Digits {
-    /// The fewest digits that read back as the same double, and of those the nearest; Go takes
-    /// the even one of two that are equally near, Rust the larger one.
+    /// The fewest digits that parse to the same double, and of those the nearest; on a tie, Go
+    /// picks the even one, Rust the larger one.
     fn shortest(value: f64) -> Self {
         let text = format!("{:e}", value.abs());
         let digits = Self::from_exponential(&text);
         let count = digits.digits.len();
-        // With fewer digits the halfway number is itself the shortest.
+        // With fewer digits the midpoint is itself the shortest form.
         if count >= 15 {
             let nearest = format!("{:.*e}", count - 1, value.abs());
             if nearest != text && nearest.parse() == Ok(value.abs()) {
@@ -54,7 +54,7 @@ impl Digits {
         digits
     }
 
-    /// As many digits after the point as asked, correctly rounded.
+    /// The given number of fraction digits, correctly rounded.
     fn fixed(value: f64, fraction: usize) -> Self {
         let text = format!("{:.*}", fraction.min(MAX_FRACTION), value.abs());
         let whole = text.find('.').unwrap_or(text.len());
@@ -67,7 +67,7 @@ impl Digits {
         digits
     }
 
-    /// Drops zeros at both ends; zero has no digits at all.
+    /// Trims zeros at both ends; zero has no digits.
     fn trim(&mut self) {
         let leading = self.digits.iter().take_while(|d| **d == b'0').count();
         self.digits.drain(..leading);
@@ -97,7 +97,7 @@ impl Digits {
         }
     }
 
-    /// Pushes digits after the point: at least `count`, and all there are.
+    /// Pushes all fraction digits, padded to at least `count`.
     fn push_fraction(&self, out: &mut String, count: i32) {
         let have = i32::try_from(self.digits.len()).unwrap_or(0) - self.point;
         let count = count.max(have);
@@ -128,7 +128,7 @@ fn special(value: f64) -> Option<&'static str> {
     }
 }
 
-/// Formats a double as CEL's `string(double)` does: Go's `%g`.
+/// Formats a double like CEL's `string(double)`: Go's `%g`.
 ///
 /// ```
 /// use lockgate_go::number::format_double;
@@ -146,7 +146,7 @@ pub fn format_double(value: f64) -> String {
         out.push('-');
     }
     let exponent = digits.point - 1;
-    // UPSTREAM: Go fmt's `%g` turns exponential at a million; only `%v` waits until 10^21.
+    // UPSTREAM: Go fmt's `%g` uses an exponent from a million; only `%v` from 10^21.
     if !digits.digits.is_empty() && !(-4..SHORTEST_EXPONENT).contains(&exponent) {
         out.push(digits.digit(0));
         if digits.digits.len() > 1 {
@@ -163,8 +163,8 @@ pub fn format_double(value: f64) -> String {
     out
 }
 
-/// Formats a double without an exponent and with the fewest digits, as Go's
-/// `FormatFloat(value, 'f', -1, 64)`; `string(duration)` prints its seconds so.
+/// Formats a double without an exponent and with the fewest digits, like Go's `FormatFloat(value,
+/// 'f', -1, 64)`; used for the seconds of `string(duration)`.
 #[must_use]
 pub fn format_double_decimal(value: f64) -> String {
     if let Some(text) = special(value) {
@@ -180,8 +180,7 @@ pub fn format_double_decimal(value: f64) -> String {
     out
 }
 
-/// Formats a double with six decimals and no grouping, as `format` prints a double that is a
-/// member of a list or map.
+/// Formats a double with six decimals and no grouping, like `format` for doubles in lists and maps.
 #[must_use]
 pub fn format_double_six(value: f64) -> String {
     special(value).map_or_else(|| format!("{value:.6}"), str::to_owned)
@@ -189,8 +188,8 @@ pub fn format_double_six(value: f64) -> String {
 
 /// Formats a double for the `%f` clause: grouped by thousands, `∞` for infinity.
 ///
-/// `precision` is the number in the clause (`%.2f` is `Some(2)`). Values Go cannot hold in the
-/// small integers of its printer wrap around as they do there.
+/// `precision` is the number in the clause (`%.2f` is `Some(2)`). Values beyond the small integers
+/// of Go's printer overflow like there.
 // UPSTREAM: golang.org/x/text message/print.go (initDecimal) and internal/number/format.go.
 #[must_use]
 pub fn format_fixed(value: f64, precision: Option<u64>) -> String {
@@ -204,7 +203,7 @@ pub fn format_fixed(value: f64, precision: Option<u64>) -> String {
     let min_fraction = i32::from(precision as u8);
     let digits = match usize::try_from(precision as i16) {
         Ok(max_fraction) => Digits::fixed(value, max_fraction),
-        // A negative maximum means that there is none.
+        // A negative maximum means unlimited.
         Err(_) => Digits::shortest(value),
     };
     let mut out = String::new();
@@ -218,8 +217,8 @@ pub fn format_fixed(value: f64, precision: Option<u64>) -> String {
 
 /// Formats a double for the `%e` clause: six decimals and a superscript power of ten.
 ///
-/// The number in the clause is the least *width* of the result, not its precision: upstream
-/// passes it on in the wrong place.
+/// The number in the clause is the minimum *width* of the result, not its precision: upstream
+/// passes it in the wrong position.
 // UPSTREAM: cel-go ext/formatting.go (Scientific builds `%6e`), x/text internal/number/format.go.
 #[must_use]
 pub fn format_scientific(value: f64, width: Option<u64>) -> String {
@@ -282,12 +281,11 @@ fn localised_special(value: f64) -> Option<&'static str> {
     }
 }
 
-/// Go's output for a clause whose number it gives up on.
+/// Go's output for a clause with an unparsable number.
 const NO_VERB: &str = "%!(NOVERB)";
 
-/// Returns true if Go's printer reads the number of a clause to its end: it stops before the digit
-/// that
-/// follows a number above a million.
+/// Returns true if Go's printer parses the complete number of a clause: it stops at the digit after
+/// a number above a million.
 fn printer_reads(number: u64) -> bool {
     number / 10 <= 1_000_000
 }

@@ -1,6 +1,6 @@
-//! Text to numbers: what Go's `strconv` accepts, no more and no less.
+//! Parses exactly the numbers that Go's `strconv` accepts.
 
-use super::AtoiError;
+use super::NumError;
 
 /// Parses a decimal `int`: an optional sign and ASCII digits.
 #[must_use]
@@ -21,7 +21,7 @@ pub fn parse_uint(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-/// Parses a bool in one of the spellings Go knows.
+/// Parses a bool in Go's spellings.
 #[must_use]
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
@@ -31,28 +31,52 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Parses a decimal integer and says in Go's words why it cannot.
+/// Parses a decimal integer like `strconv.Atoi`.
 ///
 /// # Errors
 ///
-/// Anything [`parse_int`] refuses.
-pub fn atoi(text: &str) -> Result<i64, AtoiError> {
-    parse_int(text).ok_or_else(|| {
-        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let reason = if is_digits(digits) {
-            "value out of range"
-        } else {
-            "invalid syntax"
-        };
-        AtoiError {
-            text: text.to_owned(),
-            reason,
-        }
-    })
+/// Anything [`parse_int`] rejects.
+pub fn atoi(text: &str) -> Result<i64, NumError> {
+    parse_int(text).ok_or_else(|| NumError::new("Atoi", text, without_sign(text)))
 }
 
-/// Parses a double: decimal or hexadecimal, with Go's digit separators, `inf`, `infinity` and
-/// `nan` in any case. A number too large for a double is refused, one too small becomes zero.
+/// Parses a decimal integer like `strconv.ParseInt`.
+///
+/// # Errors
+///
+/// Anything [`parse_int`] rejects.
+pub fn int(text: &str) -> Result<i64, NumError> {
+    parse_int(text).ok_or_else(|| NumError::new("ParseInt", text, without_sign(text)))
+}
+
+/// Parses a decimal integer like `strconv.ParseUint`.
+///
+/// # Errors
+///
+/// Anything [`parse_uint`] rejects.
+pub fn uint(text: &str) -> Result<u64, NumError> {
+    parse_uint(text).ok_or_else(|| NumError::new("ParseUint", text, text))
+}
+
+fn without_sign(text: &str) -> &str {
+    text.strip_prefix(['+', '-']).unwrap_or(text)
+}
+
+impl NumError {
+    fn new(function: &'static str, text: &str, digits: &str) -> Self {
+        Self {
+            function,
+            text: text.to_owned(),
+            reason: match is_digits(digits) {
+                true => "value out of range",
+                false => "invalid syntax",
+            },
+        }
+    }
+}
+
+/// Parses a double: decimal or hexadecimal, with Go's digit separators, `inf`, `infinity` and `nan`
+/// in any case. Overflow is rejected, underflow is zero.
 #[must_use]
 pub fn parse_double(text: &str) -> Option<f64> {
     let (negative, body) = match text.as_bytes().first()? {
@@ -78,7 +102,7 @@ pub fn parse_double(text: &str) -> Option<f64> {
         body
     };
     let value = match body.get(..2) {
-        // A lone prefix is a syntax error either way.
+        // A prefix without digits is always a syntax error.
         Some("0x" | "0X") => parse_hex(body.get(2..)?)?,
         _ => parse_decimal(body)?,
     };
@@ -89,7 +113,7 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Returns true if each underscore stands between two digits; a base prefix counts as a digit.
+/// Returns true if each underscore is between two digits; a base prefix counts as a digit.
 fn underscores_separate_digits(body: &str) -> bool {
     if !body.contains('_') {
         return true;
@@ -135,7 +159,7 @@ fn parse_decimal(body: &str) -> Option<f64> {
     body.parse().ok()
 }
 
-/// Parses what follows `0x`; the binary exponent is not optional.
+/// Parses the digits after `0x`; the binary exponent is required.
 fn parse_hex(body: &str) -> Option<f64> {
     let at = body.find(['p', 'P'])?;
     let (mantissa, exponent) = (body.get(..at)?, body.get(at + 1..)?);
@@ -148,7 +172,8 @@ fn parse_hex(body: &str) -> Option<f64> {
     if !is_digits(digits) {
         return None;
     }
-    // Far beyond what moves any mantissa into range; keeps the sum below from overflowing.
+    // Large enough for any mantissa to overflow or underflow, and prevents an overflow of the sum
+    // below.
     let magnitude = digits
         .parse::<i64>()
         .unwrap_or(i64::MAX)
@@ -177,7 +202,7 @@ fn parse_hex(body: &str) -> Option<f64> {
     Some(scale(bits, lost, power))
 }
 
-/// Rounds `bits * 2^power` to the nearest double, ties to even; `lost` says that nonzero bits
+/// Rounds `bits * 2^power` to the nearest double, ties to even; `lost` is true if nonzero bits
 /// below the last one were dropped.
 fn scale(bits: u64, lost: bool, power: i64) -> f64 {
     if bits == 0 {
@@ -191,7 +216,7 @@ fn scale(bits: u64, lost: bool, power: i64) -> f64 {
     if e > 1023 {
         return f64::INFINITY;
     }
-    // Bits that a double keeps: 53, fewer below the normal range.
+    // The mantissa bits of a double: 53, fewer for subnormal numbers.
     let kept = if e >= -1022 { 53 } else { 53 - (-1022 - e) };
     if kept < 0 {
         return 0.0;

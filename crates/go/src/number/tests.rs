@@ -1,4 +1,4 @@
-//! Answers recorded from Go 1.26, cel-go v0.26.0 and golang.org/x/text v0.39.0.
+//! Results recorded from Go 1.26, cel-go v0.26.0 and golang.org/x/text v0.39.0.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn formats_fixed_with_groups() {
         (f64::NAN, None, "NaN"),
         (f64::INFINITY, Some(3), "∞"),
         (f64::NEG_INFINITY, None, "-∞"),
-        // The least number of decimals is kept in eight bits, the largest in sixteen.
+        // The minimum number of decimals is an 8-bit integer, the maximum a 16-bit integer.
         (612.0, Some(256), "612"),
         (0.5, Some(257), "0.5"),
         (0.1, Some(32_768), "0.1"),

@@ -1,17 +1,17 @@
-//! Decimals of any length.
+//! Arbitrary-precision decimals.
 //!
-//! Digits stay decimal, so that reading, adding, rounding and printing take time in proportion to
-//! the number of digits.
+//! Digits are kept in decimal, so that parsing, adding, rounding and formatting are linear in the number of
+//! digits.
 
 use std::cmp::Ordering;
 
 use super::QuantityError;
 
-/// Zeros an operation may append to a number. Exponents go up to two thousand million, and a
-/// number written out that far would fill the memory.
+/// The maximum number of zeros that an operation appends. Exponents may be up to two billion, and such a number
+/// would exhaust memory.
 const MAX_ZEROS: i64 = 20_000;
 
-/// The digits up to which factors of 1024 are looked for when printing.
+/// The maximum number of digits for which factors of 1024 are determined when printing.
 const MAX_BINARY_DIGITS: usize = 2_000;
 
 /// `± digits * 10^-scale`
@@ -23,7 +23,7 @@ pub(super) struct Decimal {
     scale: i32,
 }
 
-/// The places behind the point that a quantity has at most.
+/// The maximum number of fraction digits of a quantity.
 const NANO: u8 = 9;
 
 impl Decimal {
@@ -41,7 +41,7 @@ impl Decimal {
         }
     }
 
-    /// Reads an optional sign, digits and at most one point.
+    /// Parses an optional sign, digits and at most one decimal point.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (negative, body) = match text.strip_prefix('-') {
             Some(body) => (true, body),
@@ -87,7 +87,7 @@ impl Decimal {
         }
     }
 
-    /// The nearest double to the digits, without the scale.
+    /// The digits as the nearest double, without the scale.
     pub(super) fn unscaled_as_double(&self) -> f64 {
         let text: String = self.digits.iter().map(|d| char::from(d + b'0')).collect();
         let magnitude = if text.is_empty() {
@@ -102,10 +102,10 @@ impl Decimal {
         }
     }
 
-    /// The number in units of `10^-places`, rounded up. Of what does not fit 64 bits the lower ones are kept: of
-    /// the result, or of the billionths if the number is negative.
-    // UPSTREAM: k8s.io/apimachinery/pkg/api/resource/math.go (scaledValue): its short way is for what is less than
-    // the largest integer, as all negative numbers are.
+    /// The number in units of `10^-places`, rounded up. On overflow the low 64 bits are kept: of the result, or of
+    /// the number in nanos if it is negative.
+    // UPSTREAM: k8s.io/apimachinery/pkg/api/resource/math.go (scaledValue): its fast path is for numbers below the
+    // maximum integer, which includes all negative numbers.
     pub(super) fn in_units(&self, places: u8) -> i64 {
         if !self.negative {
             return self.magnitude(places);
@@ -115,13 +115,13 @@ impl Decimal {
         billionths / unit + i64::from(billionths % unit != 0)
     }
 
-    /// The lower 64 bits of the absolute value in units of `10^-places`, rounded up.
+    /// The low 64 bits of the absolute value in units of `10^-places`, rounded up.
     fn magnitude(&self, places: u8) -> i64 {
         let shift = i64::from(places) - i64::from(self.scale);
         let dropped = usize::try_from(shift.saturating_neg()).unwrap_or(0);
         let kept = self.digits.len().saturating_sub(dropped);
         let (whole, rest) = self.digits.split_at(kept);
-        // Ten to the power of 64 has no lower bits left.
+        // The low 64 bits of 10^64 are zero.
         let zeros = usize::try_from(shift).unwrap_or(0).min(64);
         let digits = whole.iter().copied().chain(std::iter::repeat_n(0, zeros));
         let magnitude = digits.fold(0_i64, |sum, digit| {
@@ -140,7 +140,7 @@ impl Decimal {
     }
 
     fn compare_magnitude(&self, other: &Self) -> Ordering {
-        // Where the first digit stands decides, unless it is the same place.
+        // The position of the first digit decides, unless it is the same.
         let place = |d: &Self| d.digits.len() as i64 - i64::from(d.scale);
         if self.digits.is_empty() || other.digits.is_empty() {
             return self.digits.len().cmp(&other.digits.len());
@@ -155,7 +155,7 @@ impl Decimal {
         })
     }
 
-    /// The sum, at the larger scale of the two.
+    /// The sum, at the larger of both scales.
     pub(super) fn add(&self, other: &Self) -> Result<Self, QuantityError> {
         let scale = self.scale.max(other.scale);
         let (a, b) = (self.at_scale(scale)?, other.at_scale(scale)?);
@@ -177,7 +177,7 @@ impl Decimal {
         })
     }
 
-    /// The digits at a scale that is not smaller.
+    /// The digits at a larger or equal scale.
     fn at_scale(&self, scale: i32) -> Result<Vec<u8>, QuantityError> {
         let mut digits = self.digits.clone();
         if !digits.is_empty() {
@@ -235,7 +235,7 @@ impl Decimal {
         }
     }
 
-    /// The number as digits and an exponent that is a multiple of three.
+    /// The digits, and an exponent that is a multiple of three.
     pub(super) fn decimal_form(&self) -> (String, i64) {
         let mut digits = self.digits.clone();
         let mut exponent = -i64::from(self.scale);
@@ -250,7 +250,7 @@ impl Decimal {
         (self.text(&digits), exponent)
     }
 
-    /// The number as digits and a power of 1024, if it is whole and at least 1024 in magnitude.
+    /// The digits and a power of 1024, if the number is an integer of at least 1024 in magnitude.
     pub(super) fn binary_form(&self) -> Option<(String, u32)> {
         let whole = self.rounded_up(0).ok()?;
         let small = whole.digits.len() < 4
@@ -294,7 +294,7 @@ fn add_digits(a: &[u8], b: &[u8]) -> Vec<u8> {
     sum
 }
 
-/// Subtracts a number that is not larger.
+/// Subtracts a smaller or equal number.
 fn subtract_digits(a: &[u8], b: &[u8]) -> Vec<u8> {
     let mut small = b.iter().rev();
     let mut borrow = 0;
@@ -311,7 +311,7 @@ fn subtract_digits(a: &[u8], b: &[u8]) -> Vec<u8> {
     difference
 }
 
-/// Divides by 1024 if nothing remains.
+/// Divides by 1024 if the remainder is zero.
 fn divided_by_1024(digits: &[u8]) -> Option<Vec<u8>> {
     let mut remainder: u32 = 0;
     let mut quotient = Vec::with_capacity(digits.len());

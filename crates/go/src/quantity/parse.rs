@@ -1,4 +1,4 @@
-//! Reads a quantity.
+//! Parses quantities.
 
 use std::cmp::Ordering;
 
@@ -6,19 +6,19 @@ use super::decimal::Decimal;
 use super::{Amount, Format, Quantity, QuantityError};
 use crate::number::parse_int;
 
-/// Decimal digits that are sure to fit 64 bits.
+/// The number of decimal digits that always fit 64 bits.
 const INT_DIGITS: usize = 18;
-/// The smallest power of ten a quantity keeps.
+/// The smallest power of ten of a quantity.
 const NANO: i32 = -9;
 
-/// The parts of a quantity's text.
+/// The parts of a quantity string.
 struct Parts<'a> {
     negative: bool,
-    /// Sign, digits and point as written.
+    /// The sign, digits and decimal point.
     number: &'a str,
-    /// Digits before the point without leading zeros; `0` if there are none.
+    /// Digits before the decimal point without leading zeros; `0` if there are none.
     whole: &'a str,
-    /// Digits after the point.
+    /// Digits after the decimal point.
     fraction: &'a str,
     suffix: &'a str,
 }
@@ -49,7 +49,7 @@ enum Unit {
     PowerOfTwo(u32),
 }
 
-/// The unit and format a suffix stands for.
+/// The unit and format of a suffix.
 fn suffix(suffix: &str) -> Option<(Unit, Format)> {
     let decimal = |exponent| Some((Unit::PowerOfTen(exponent), Format::DecimalSi));
     let binary = |exponent| Some((Unit::PowerOfTwo(exponent), Format::BinarySi));
@@ -70,13 +70,13 @@ fn suffix(suffix: &str) -> Option<(Unit, Format)> {
         "Ti" => binary(40),
         "Pi" => binary(50),
         "Ei" => binary(60),
-        // Only the low 32 bits of an exponent count upstream.
+        // Upstream uses only the low 32 bits of an exponent.
         _ => parse_int(suffix.strip_prefix(['e', 'E'])?)
             .map(|exponent| (Unit::PowerOfTen(exponent as i32), Format::DecimalExponent)),
     }
 }
 
-/// Splits a quantity into its parts; which suffixes exist is not decided here.
+/// Splits a quantity into its parts, without validating the suffix.
 fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     let negative = text.starts_with('-');
     let body = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -122,12 +122,12 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
-/// Reads a number that surely fits 64 bits, and whether its text is canonical already.
+/// Parses a number that always fits 64 bits; returns true if the string is canonical.
 fn small(parts: &Parts<'_>, unit: Unit) -> Option<(i64, i32, bool)> {
     let digits = parts.whole.len() + parts.fraction.len();
     let (scale, factor) = match unit {
         Unit::PowerOfTen(exponent) if digits <= INT_DIGITS => (exponent, 1),
-        // Three decimal digits for ten bits, and one to be safe.
+        // Ten bits are at most three decimal digits, plus one as margin.
         Unit::PowerOfTwo(exponent)
             if parts.fraction.is_empty() && parts.whole.len() + exponent as usize * 3 / 10 < 15 =>
         {
@@ -155,7 +155,7 @@ fn small(parts: &Parts<'_>, unit: Unit) -> Option<(i64, i32, bool)> {
     ))
 }
 
-/// Reads a number of any length, rounded up to nanos; binary ones are capped at 2^63 - 1.
+/// Parses a number of any length, rounded up to nanos; binary ones are capped at 2^63 - 1.
 fn large(
     parts: &Parts<'_>,
     unit: Unit,

@@ -1,4 +1,4 @@
-//! Answers recorded from k8s.io/apimachinery v0.36.4.
+//! Results recorded from k8s.io/apimachinery v0.36.4.
 
 use super::*;
 
@@ -169,7 +169,7 @@ fn rounds_away_from_zero() {
         ("12e6", 12_000_000, 12_000_000_000),
         ("1.0000000000000000001", 2, 1_001),
         ("-1.5e-10", 1, 1),
-        // The lower bits of what does not fit 64 of them.
+        // Overflow: the low 64 bits.
         ("9223372036854775807", i64::MAX, -1_000),
         ("9223372036854775808", i64::MIN, 0),
         ("16Ei", i64::MAX, -1_000),
@@ -194,7 +194,7 @@ fn rounds_away_from_zero() {
             4_362_896_300,
             4_362_896_299_873,
         ),
-        // What was read into 64 bits and leaves them is nothing in Go.
+        // A 64-bit amount that overflows is zero in Go.
         ("9E", 9_000_000_000_000_000_000, 0),
         ("10E", 0, 0),
         ("1e30", 0, 0),

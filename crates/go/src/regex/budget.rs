@@ -1,16 +1,16 @@
-//! The memory of all compiled patterns of a process.
+//! The memory budget of all compiled patterns of a process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of automata, for the patterns that come first.
+/// The budget in bytes for automata; earlier patterns take precedence.
 const AUTOMATA: usize = 48 << 20;
-/// Bytes of automata and programs.
+/// The total budget in bytes for automata and programs.
 const ALL: usize = 64 << 20;
 
-/// The total for all patterns: many patterns have no more memory than few.
+/// The total of all patterns: the limit does not depend on their number.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory that a pattern takes, until it is dropped.
+/// Memory charged for a pattern, released on drop.
 #[derive(Debug)]
 pub(super) struct Charge {
     bytes: usize,
@@ -18,17 +18,17 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// Room for automata. None if there is none.
+    /// Charges an automaton. `None` if the budget is exhausted.
     pub(super) fn automata(bytes: usize) -> Option<Self> {
         Self::take(bytes, AUTOMATA)
     }
 
-    /// Room for a program.
+    /// Charges a program.
     pub(super) fn program(bytes: usize) -> Option<Self> {
         Self::take(bytes, ALL)
     }
 
-    /// As much more.
+    /// Charges additional bytes.
     pub(super) fn and(mut self, bytes: usize) -> Option<Self> {
         let mut more = Self::take(bytes, self.most)?;
         self.bytes += std::mem::take(&mut more.bytes);

@@ -1,8 +1,8 @@
-//! Character classes by name.
+//! Named character classes.
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange, HirKind};
 
-/// The Unicode version of Go's tables. The tables here are newer, so what came later is cut off.
+/// The Unicode version of Go's tables. The tables here are newer, so later characters are excluded.
 const GO_UNICODE: &str = r"\p{Age=15.0}";
 
 /// A class of the given characters.
@@ -19,7 +19,7 @@ pub(super) fn any() -> ClassUnicode {
     of(&[('\0', char::MAX)])
 }
 
-/// The class of `\d`, `\s`, `\w` by its letter, in lower case.
+/// The class of `\d`, `\s` or `\w`, by its lower-case letter.
 pub(super) fn perl(letter: u8) -> Option<ClassUnicode> {
     match letter {
         b'd' => posix("digit"),
@@ -62,14 +62,14 @@ pub(super) fn unicode(name: &str, fold: bool) -> Option<ClassUnicode> {
         "ascii" => of(&[('\0', '\x7f')]),
         "assigned" => assigned(),
         "cn" | "unassigned" => negated(assigned()),
-        // No text holds surrogates.
+        // Strings contain no surrogates.
         "cs" | "surrogate" => of(&[]),
         "c" | "other" => {
             let mut class = table("C");
             class.union(&negated(assigned()));
             class
         }
-        // UPSTREAM: Go has no table of the case variants of LC.
+        // UPSTREAM: Go has no case folding table for LC.
         "lc" | "casedletter" => return Some(known(table("LC"))),
         key => match category(key) {
             Some(category) => known(table(category)),
@@ -93,7 +93,7 @@ fn assigned() -> ClassUnicode {
     known(negated(table("Cn")))
 }
 
-/// The class without characters newer than Go's tables.
+/// The class without characters that are newer than Go's tables.
 fn known(mut class: ClassUnicode) -> ClassUnicode {
     class.intersect(&parse(GO_UNICODE));
     class
@@ -103,7 +103,7 @@ fn table(property: &str) -> ClassUnicode {
     parse(&format!(r"\p{{{property}}}"))
 }
 
-/// Reads a class from the tables of `regex-syntax`; unknown ones are empty.
+/// Parses a class with the tables of `regex-syntax`; unknown ones are empty.
 fn parse(pattern: &str) -> ClassUnicode {
     match regex_syntax::parse(pattern).map(regex_syntax::hir::Hir::into_kind) {
         Ok(HirKind::Class(regex_syntax::hir::Class::Unicode(class))) => class,
@@ -152,8 +152,8 @@ fn category(key: &str) -> Option<&'static str> {
     })
 }
 
-/// Scripts Go finds by name. Those of more than one word are missing there: Go drops the
-/// underscore from the name it looks for, but not from the names it has.
+/// Scripts that Go finds by name. Names of several words are excluded: Go removes the underscore
+/// from the requested name, but not from its table's names.
 // UPSTREAM: Go regexp/syntax/parse.go (canonicalName) and unicode/tables.go.
 #[rustfmt::skip]
 const SCRIPTS: &[&str] = &[

@@ -1,4 +1,4 @@
-//! Reads what a backslash starts, and classes in brackets.
+//! Parses escapes and bracketed classes.
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange, Hir, Look};
 
@@ -32,12 +32,12 @@ impl Parser<'_> {
         }
         match char::from_u32(self.escape()?) {
             Some(c) => self.literal(c),
-            // A surrogate, which no text has.
+            // A surrogate, which never occurs in a string.
             None => self.push(Node::leaf(Hir::fail(), Kind::Class)),
         }
     }
 
-    /// Reads `\pN`, `\p{Greek}`, `\d` and their like, if there is one.
+    /// Parses `\pN`, `\p{Greek}`, `\d` and similar classes, if there is one.
     fn named_class(&mut self) -> Result<Option<ClassUnicode>, Error> {
         let start = self.at;
         let rest = self.rest();
@@ -73,7 +73,7 @@ impl Parser<'_> {
         Ok(Some(signed(class, negated)))
     }
 
-    /// Reads an escape that stands for one character.
+    /// Parses the escape of a single character.
     fn escape(&mut self) -> Result<u32, Error> {
         let start = self.at;
         self.at += 1;
@@ -98,7 +98,7 @@ impl Parser<'_> {
         value.ok_or_else(|| self.error(ErrorKind::InvalidEscape, start, self.at))
     }
 
-    /// Reads up to three octal digits. A single one that is not zero would be a back-reference.
+    /// Parses up to three octal digits. A single nonzero digit would be a back-reference.
     fn octal(&mut self, first: char) -> Option<u32> {
         let mut value = first.to_digit(8)?;
         let mut count = 1;
@@ -134,7 +134,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a class in brackets.
+    /// Parses a bracketed class.
     pub(super) fn class(&mut self) -> Result<ClassUnicode, Error> {
         let start = self.at;
         self.at += 1;
@@ -225,7 +225,7 @@ fn signed(class: ClassUnicode, negated: bool) -> ClassUnicode {
     }
 }
 
-/// The characters from `low` to `high`; surrogates are none.
+/// The characters from `low` to `high`, without surrogates.
 fn range(low: u32, high: u32) -> ClassUnicode {
     let low = char::from_u32(low).unwrap_or('\u{e000}');
     let high = char::from_u32(high).unwrap_or('\u{d7ff}');

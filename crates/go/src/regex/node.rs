@@ -1,24 +1,24 @@
-//! Subtrees of a pattern with what Go's limits ask about them.
+//! Nodes of a pattern, with the attributes for Go's limits.
 
 use regex_syntax::hir::{Hir, Repetition};
 
-/// The role of a node in the rules about its neighbours.
+/// The role of a node in the rules for adjacent nodes.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
-    /// One character out of a class.
+    /// A character class.
     Class,
     Concat,
     Alternate,
     Other,
 }
 
-/// A subtree with what Go's limits ask about it.
+/// A node with the attributes for Go's limits.
 pub(super) struct Node {
     pub(super) hir: Hir,
     pub(super) kind: Kind,
     pub(super) height: u32,
     pub(super) size: u64,
-    /// The largest product of counted repetitions on a path down.
+    /// The maximum product of nested repetition counts.
     pub(super) repeats: u64,
 }
 
@@ -34,7 +34,7 @@ impl Node {
     }
 }
 
-/// Joins nodes into one, taking apart those that are of the same kind already.
+/// Joins nodes into one, flattening those of the same kind.
 pub(super) fn join(nodes: Vec<Node>, kind: Kind) -> Node {
     let mut nodes = nodes;
     if nodes.len() <= 1 {

@@ -1,21 +1,21 @@
-//! Reads a pattern by Go's rules into a syntax tree.
+//! Parses a pattern by Go's rules into a syntax tree.
 //!
-//! Works from left to right on a stack of open groups, without recursion, because what Go does
-//! with `a(?i)*` or `\Q\E*` follows from its stack and from no grammar.
-// UPSTREAM: Go regexp/syntax/parse.go decides every rule and limit in this file.
+//! Parses iteratively with a stack of open groups, because Go's result for `a(?i)*` or `\Q\E*`
+//! follows from its stack and not from a grammar.
+// UPSTREAM: Go regexp/syntax/parse.go defines every rule and limit in this file.
 
 use regex_syntax::hir::{Class, ClassUnicode, Dot, Hir, Look};
 
 use super::node::{Kind, Node, join, repeated};
 use super::{Error, ErrorKind, class};
 
-/// The largest count of a repetition, also multiplied through nesting.
+/// The maximum repetition count, also as a product of nested ones.
 const MAX_REPEAT: u64 = 1000;
-/// The highest tree.
+/// The maximum height of the tree.
 const MAX_HEIGHT: u32 = 1000;
-/// The most instructions a compiled pattern may have in Go.
+/// The maximum number of instructions of a compiled pattern in Go.
 const MAX_SIZE: u64 = (128 << 20) / 40;
-/// The most ends of ranges all classes may have together.
+/// The maximum number of range bounds of all classes together.
 const MAX_RUNES: usize = (128 << 20) / 4;
 
 /// Parses a pattern.
@@ -35,7 +35,7 @@ pub(super) struct Flags {
 struct Group {
     alternatives: Vec<Node>,
     sequence: Vec<Node>,
-    /// The flags to restore when it closes.
+    /// The flags to restore at its end.
     flags: Flags,
     captures: bool,
 }
@@ -53,10 +53,10 @@ impl Group {
 
 pub(super) struct Parser<'p> {
     pub(super) pattern: &'p str,
-    /// The byte position of what comes next.
+    /// The byte position of the next character.
     pub(super) at: usize,
     pub(super) flags: Flags,
-    /// Open groups around the innermost one.
+    /// The groups enclosing the innermost one.
     outer: Vec<Group>,
     group: Group,
     runes: usize,
@@ -82,7 +82,7 @@ impl<'p> Parser<'p> {
     }
 
     fn parse(mut self) -> Result<Hir, Error> {
-        // Where the previous item started, if it was a repetition.
+        // The start of the previous item, if it was a repetition.
         let mut last_repeat = None;
         while let Some(c) = self.peek() {
             let start = self.at;
@@ -240,7 +240,7 @@ impl<'p> Parser<'p> {
         self.push(node)
     }
 
-    /// Turns the sequence read so far into an alternative.
+    /// Makes the current sequence an alternative.
     fn end_alternative(&mut self) -> Result<(), Error> {
         let sequence = std::mem::take(&mut self.group.sequence);
         let node = join(sequence, Kind::Concat);
@@ -261,7 +261,7 @@ impl<'p> Parser<'p> {
 
     // ---- repetitions ----
 
-    /// Applies a repetition that started at `start` to the last item.
+    /// Applies a repetition operator that started at `start` to the last item.
     fn repeat(
         &mut self,
         start: usize,
@@ -291,7 +291,7 @@ impl<'p> Parser<'p> {
         Ok(())
     }
 
-    /// Reads `{2}`, `{2,}` or `{2,5}`; anything else stays where it is and is no repetition.
+    /// Parses `{2}`, `{2,}` or `{2,5}`; anything else is not consumed and not a repetition.
     fn count(&mut self) -> Result<Option<(u32, Option<u32>)>, Error> {
         let start = self.at;
         let Some((min, max, length)) = counts(self.rest()) else {
@@ -307,7 +307,7 @@ impl<'p> Parser<'p> {
 
     // ---- groups ----
 
-    /// Reads what starts with `(?`: a named group, flags, or a group with flags.
+    /// Parses a group that starts with `(?`: a named group, flags, or a group with flags.
     fn perl_group(&mut self) -> Result<(), Error> {
         let start = self.at;
         let rest = self.rest();
@@ -362,7 +362,7 @@ impl<'p> Parser<'p> {
     }
 }
 
-/// Reads `{min}`, `{min,}` or `{min,max}` with the number of bytes it takes.
+/// Parses `{min}`, `{min,}` or `{min,max}`; also returns its length in bytes.
 fn counts(text: &str) -> Option<(u32, Option<u32>, usize)> {
     let body = text.strip_prefix('{')?;
     let (min, rest) = number(body)?;
@@ -378,7 +378,7 @@ fn counts(text: &str) -> Option<(u32, Option<u32>, usize)> {
     Some((min, max, text.len() - rest.len()))
 }
 
-/// Reads a decimal number without leading zeros; a huge one becomes the largest there is.
+/// Parses a decimal number without leading zeros; overflow saturates.
 fn number(text: &str) -> Option<(u32, &str)> {
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let digits = text.get(..text.len() - rest.len())?;

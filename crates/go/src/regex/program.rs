@@ -1,27 +1,28 @@
-//! Patterns as small programs, for those whose automaton would be large.
+//! Programs (NFA simulation) for patterns with large automata.
 //!
-//! An automaton over bytes spells out every Unicode class each time it is repeated; `[\pL]{1,900}` takes
-//! tens of megabytes. Here a class is one instruction, as in Go, and the search runs all alternatives at
-//! once in the order of their preference: slower by a constant, and linear in text times program.
+//! A byte automaton expands every Unicode class for each repetition; `[\pL]{1,900}` takes tens of megabytes.
+//! Here a class is one instruction, as in Go, and the search runs all threads in lockstep in priority order:
+//! slower by a constant factor, and linear in the product of text and program size.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use regex_syntax::hir::{Class, ClassUnicode, Hir, HirKind, Look};
 
-/// The most instructions. Go takes six times as many; they cost what text times instructions costs.
+/// The maximum number of instructions. Go's limit is six times as high; a search costs text size times
+/// instructions.
 const MAX_INSTRUCTIONS: usize = 500_000;
 
-/// One step.
+/// An instruction.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// One character.
     Char(char, u32),
-    /// One character out of a class.
+    /// One character of a class.
     Class(u32, u32),
-    /// Both ways, the first one preferred.
+    /// Both branches, the first one with priority.
     Split(u32, u32),
-    /// Goes on where this holds.
+    /// Continues if the assertion is true.
     Look(Look, u32),
     Match,
 }
@@ -32,27 +33,29 @@ pub(super) struct Program {
     steps: Vec<Step>,
     classes: Vec<Box<[(char, char)]>>,
     start: u32,
-    /// Matches at the start of a text only.
+    /// True if a match must start at the beginning of the text.
     is_anchored: bool,
 }
 
-/// A pending continuation of the compiler. Programs are built from the end: `next` is the step that follows.
+/// A pending continuation of the compiler. Programs are built backwards: `next` is the following
+/// instruction.
 enum Frame<'h> {
     Compile(&'h Hir),
-    /// A copy of something repeated, before as many as are left; `skip` is the step after all of them.
+    /// A copy of a repeated expression, followed by the remaining ones; `skip` is the instruction after all
+    /// of them.
     Copies {
         sub: &'h Hir,
         left: u32,
         skip: Option<(u32, bool)>,
     },
-    /// The body of a loop, which ends at the step `at`.
+    /// The body of a loop, which ends at the instruction `at`.
     Loop {
         at: u32,
         after: u32,
         greedy: bool,
         skip: Skip,
     },
-    /// One of several alternatives; those before it are left.
+    /// One of several alternatives, compiled in reverse order.
     Alternative {
         rest: &'h [Hir],
         after: u32,
@@ -60,28 +63,28 @@ enum Frame<'h> {
     },
 }
 
-/// The way to skip the body of a loop.
+/// How the body of a loop may be skipped.
 #[derive(Clone, Copy, PartialEq)]
 enum Skip {
-    /// It is not.
+    /// Never: at least one iteration.
     Never,
-    /// The loop begins with the question that follows each round.
+    /// The loop starts with the branch that follows each iteration.
     Loop,
-    /// There is a question of its own: what matches nothing in the first round is preferred to none.
+    /// A separate branch: an empty match of the first iteration has priority over none.
     Apart,
 }
 
 struct Compiler<'h> {
     steps: Vec<Step>,
     classes: Vec<Box<[(char, char)]>>,
-    /// The numbers of the classes by their address in the tree: what is repeated is there once.
+    /// Class indexes by their address in the tree: repeated expressions are shared.
     known: HashMap<*const ClassUnicode, u32>,
     next: u32,
     open: Vec<Frame<'h>>,
 }
 
 impl Program {
-    /// Compiles a tree. None if it would be too large.
+    /// Compiles a tree. `None` if the program is too large.
     pub(super) fn new(hir: &Hir) -> Option<Self> {
         let mut compiler = Compiler {
             steps: vec![Step::Match],
@@ -108,23 +111,23 @@ impl Program {
         })
     }
 
-    /// Bytes it takes.
+    /// The memory size in bytes.
     pub(super) fn memory(&self) -> usize {
         let classes = self.classes.iter().map(|class| size_of_val(&**class));
         self.steps.len() * size_of::<Step>() + classes.sum::<usize>()
     }
 
-    /// Returns true if it matches anywhere.
+    /// Returns true if the pattern matches anywhere.
     pub(super) fn is_match(&self, text: &str) -> bool {
         self.search(text, 0, true).is_some()
     }
 
-    /// The leftmost match at or after a place, with the first choice of the pattern.
+    /// The leftmost match at or after a position, by the priority of the pattern.
     pub(super) fn find(&self, text: &str, from: usize) -> Option<Range<usize>> {
         self.search(text, from, false)
     }
 
-    /// Successive matches, up to a maximum. An empty match directly after another does not count.
+    /// Successive matches, up to a maximum. An empty match adjacent to the previous one is skipped.
     pub(super) fn find_all<'t>(&self, text: &'t str, limit: usize) -> Vec<&'t str> {
         let mut found = Vec::new();
         let (mut from, mut last) = (0, None);
@@ -153,7 +156,7 @@ impl Program {
         let mut found = None;
         let mut at = from;
         loop {
-            // Whatever starts later is worse than what has started.
+            // A later start has a lower priority.
             if found.is_none() && !(self.is_anchored && at > 0) {
                 self.follow(text, at, self.start, at, &mut now, &mut stack);
             }
@@ -167,7 +170,7 @@ impl Program {
                 let next = match (self.steps[step as usize], c) {
                     (Step::Match, _) => {
                         found = Some(begin..at);
-                        // The rest is preferred less.
+                        // The remaining threads have a lower priority.
                         break;
                     }
                     (Step::Char(wanted, next), Some(c)) if wanted == c => next,
@@ -191,7 +194,7 @@ impl Program {
         ranges.get(at).is_some_and(|&(start, _)| start <= c)
     }
 
-    /// Adds all steps that are reached without reading, in the order of preference.
+    /// Adds all instructions that are reachable without consuming a character, in priority order.
     fn follow(
         &self,
         text: &str,
@@ -304,7 +307,7 @@ impl<'h> Compiler<'h> {
                 let number = self.class(class)?;
                 self.next = self.add(Step::Class(number, self.next))?;
             }
-            // A class of bytes is one of ASCII here.
+            // A byte class is always ASCII here.
             HirKind::Class(Class::Bytes(class)) => {
                 let ranges: Box<[(char, char)]> = class
                     .ranges()
@@ -339,7 +342,7 @@ impl<'h> Compiler<'h> {
                     skip: None,
                 };
                 match repetition.max {
-                    // First those that may be left out, then those before them.
+                    // The optional copies first, then the required ones before them.
                     Some(max) => {
                         self.open.push(copies(min));
                         let optional = max.saturating_sub(min);
@@ -387,12 +390,12 @@ impl<'h> Compiler<'h> {
     }
 }
 
-/// The steps at which a search is at a time, in the order of preference.
+/// The active threads of a search, in priority order.
 struct Threads {
     order: Vec<u32>,
-    /// The start of a step's match.
+    /// The start of each thread's match.
     begins: Vec<usize>,
-    /// In which round a step was visited last.
+    /// The iteration in which an instruction was last visited.
     visited: Vec<u32>,
     round: u32,
 }
@@ -407,7 +410,7 @@ impl Threads {
         }
     }
 
-    /// Returns true the first time.
+    /// Returns true on the first visit.
     fn visit(&mut self, step: u32) -> bool {
         let visited = &mut self.visited[step as usize];
         std::mem::replace(visited, self.round) != self.round
@@ -423,7 +426,7 @@ impl Threads {
     }
 }
 
-/// Returns true if an assertion holds at a place. Words are those of ASCII.
+/// Returns true if an assertion is true at a position. Word characters are ASCII.
 fn holds(look: Look, text: &str, at: usize) -> bool {
     let bytes = text.as_bytes();
     let before = at.checked_sub(1).and_then(|at| bytes.get(at)).copied();
@@ -437,7 +440,7 @@ fn holds(look: Look, text: &str, at: usize) -> bool {
         Look::EndLF => after.is_none_or(|byte| byte == b'\n'),
         Look::WordAscii => is_word(before) != is_word(after),
         Look::WordAsciiNegate => is_word(before) == is_word(after),
-        // Nothing in Go's syntax becomes one of the others.
+        // Go's syntax has no other assertions.
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! Answers recorded from Go 1.26.
+//! Results recorded from Go 1.26.
 
 use super::*;
 
@@ -16,17 +16,17 @@ fn finds_what_go_finds() {
         ("(?:a*?)b", "aab", &["aab"]),
         ("(?U)a+", "aaa", &["a", "a", "a"]),
         ("(?U)a+?", "aaa", &["aaa"]),
-        // Digits, words, spaces and boundaries are those of ASCII.
+        // Digits, words, spaces and boundaries are ASCII.
         (r"\d", "٣4", &["4"]),
         (r"\w+", "été9_", &["t", "9_"]),
         (r"\s", "\u{b}\u{a0} ", &[" "]),
         (r"[[:space:]]", "\u{b}", &["\u{b}"]),
         (r"\bt", "été", &["t"]),
-        // Case folding is that of Unicode.
+        // Case folding is Unicode's.
         ("(?i)k", "kK\u{212a}", &["k", "K", "\u{212a}"]),
         (r"(?i)[^\W]", "ſ", &["ſ"]),
         ("(?i:a)b", "Ab AB", &["Ab"]),
-        // A dollar stands for the very end only.
+        // A dollar only matches at the end of the text.
         ("a$", "a\n", &[]),
         ("(?m)^a$", "a\na", &["a", "a"]),
         ("(?s)a.b", "a\nb", &["a\nb"]),
@@ -41,7 +41,7 @@ fn finds_what_go_finds() {
         ("a(?i)*", "aaA", &["aa", ""]),
         (r"\x{D800}|a", "a", &["a"]),
         (r"\101\x42", "AB", &["AB"]),
-        // Empty matches never follow a match at once.
+        // An empty match adjacent to the previous one is skipped.
         ("a*", "baac", &["", "aa", ""]),
         ("", "aé", &["", "", ""]),
         (r"\B", "é", &["", ""]),
@@ -55,7 +55,7 @@ fn finds_what_go_finds() {
             !want.is_empty(),
             "{pattern} on {text}"
         );
-        // The program for large patterns finds the same.
+        // The program for large patterns has the same matches.
         let program = Program::new(&parse::parse(pattern).unwrap()).unwrap();
         let limit = usize::MAX;
         assert_eq!(program.find_all(text, limit), want, "{pattern} on {text}");
@@ -137,7 +137,7 @@ fn large_patterns_are_small_programs() {
 
 #[test]
 fn patterns_without_room_still_match() {
-    // Far more than there is room for: a million instructions each.
+    // Far beyond the budget: a million instructions each.
     let patterns: Vec<Regex> = (0..20)
         .map(|number| Regex::new(&format!("^(?:{})$", "a{1000}b".repeat(300 + number))).unwrap())
         .collect();
@@ -223,7 +223,7 @@ fn compiles_when_first_searched_for() {
     assert!(regex.pattern.engine.get().is_none());
     assert!(clone.is_match("été"));
     assert!(regex.pattern.engine.get().is_some());
-    // What is too large is told at once all the same.
+    // Patterns above the size limit are still rejected immediately.
     let large = Regex::new(&"a{1000}".repeat(600)).unwrap_err();
     assert_eq!(large.kind, ErrorKind::Large);
 }

@@ -1,10 +1,10 @@
-//! The proleptic Gregorian calendar, in any year.
+//! The proleptic Gregorian calendar.
 
 const DAYS_PER_ERA: i64 = 146_097;
-/// Days from 0000-03-01, where an era of 400 years starts, to the Unix epoch.
+/// Days from 0000-03-01, the start of a 400-year era, to the Unix epoch.
 const EPOCH: i64 = 719_468;
 
-/// A day of the calendar.
+/// A date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Date {
     pub(super) year: i64,
@@ -15,7 +15,7 @@ pub(super) struct Date {
 }
 
 impl Date {
-    /// The date that many days after 1970-01-01.
+    /// The date of a number of days since 1970-01-01.
     pub(super) fn from_days(days: i64) -> Self {
         let days = days + EPOCH;
         let era = days.div_euclid(DAYS_PER_ERA);
@@ -23,7 +23,7 @@ impl Date {
         let year_of_era =
             (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        // Months count from March, so that the leap day is the last of its year.
+        // Months count from March, so that the leap day is the last day of the year.
         let from_march = (5 * day_of_year + 2) / 153;
         let day = day_of_year - (153 * from_march + 2) / 5 + 1;
         let month = if from_march < 10 {
@@ -46,7 +46,7 @@ impl Date {
         era * DAYS_PER_ERA + day_of_era - EPOCH
     }
 
-    /// Days since the first of January.
+    /// Days since January 1.
     #[cfg(feature = "zones")]
     pub(super) fn day_of_year(self) -> i64 {
         self.days()

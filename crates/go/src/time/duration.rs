@@ -1,4 +1,4 @@
-//! A span of time in nanoseconds.
+//! Durations in nanoseconds.
 
 use super::{OverflowError, quote};
 use crate::number::format_double_decimal;
@@ -9,16 +9,16 @@ const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 
-/// The largest magnitude while reading: that of the most negative duration.
+/// The maximum magnitude while parsing: that of the most negative duration.
 const MAX_MAGNITUDE: u64 = 1 << 63;
 
-/// A signed span of time, at most about 292 years.
+/// A signed duration of at most about 292 years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration {
     nanos: i64,
 }
 
-/// A text that is no duration, in the words of Go's `time.ParseDuration`.
+/// A string that is not a duration, with the error text of Go's `time.ParseDuration`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseDurationError {
     text: String,
@@ -49,13 +49,13 @@ impl std::fmt::Display for ParseDurationError {
 impl std::error::Error for ParseDurationError {}
 
 impl Duration {
-    /// A duration of that many nanoseconds.
+    /// Creates a duration from nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: i64) -> Self {
         Self { nanos }
     }
 
-    /// The whole span in nanoseconds; `int(duration)` is this.
+    /// The duration in nanoseconds, as in `int(duration)`.
     #[must_use]
     pub const fn nanos(self) -> i64 {
         self.nanos
@@ -74,7 +74,7 @@ impl Duration {
     ///
     /// # Errors
     ///
-    /// Text that is no duration, or a duration of more than 292 years.
+    /// A string that is not a duration, or a duration of more than 292 years.
     pub fn parse(text: &str) -> Result<Self, ParseDurationError> {
         let error = |problem| ParseDurationError {
             text: text.to_owned(),
@@ -98,7 +98,7 @@ impl Duration {
             .ok_or_else(|| error(Problem::Invalid))
     }
 
-    /// The span without its sign, as the standard library has it; `None` if it is negative.
+    /// Converts to the standard library's type; `None` if negative.
     #[must_use]
     pub fn to_std(self) -> Option<std::time::Duration> {
         let nanos = u64::try_from(self.nanos).ok()?;
@@ -129,7 +129,7 @@ impl Duration {
             .ok_or(OverflowError::Integer)
     }
 
-    /// The duration with its sign turned.
+    /// The negated duration.
     ///
     /// # Errors
     ///
@@ -141,39 +141,39 @@ impl Duration {
             .ok_or(OverflowError::Integer)
     }
 
-    /// `getHours()`: the whole span in hours, toward zero.
+    /// `getHours()`: the duration in hours, truncated toward zero.
     #[must_use]
     pub fn hours(self) -> i64 {
         self.in_units_of(HOUR) as i64
     }
 
-    /// `getMinutes()`: the whole span in minutes, toward zero.
+    /// `getMinutes()`: the duration in minutes, truncated toward zero.
     #[must_use]
     pub fn minutes(self) -> i64 {
         self.in_units_of(MINUTE) as i64
     }
 
-    /// `getSeconds()`: the whole span in seconds, toward zero.
+    /// `getSeconds()`: the duration in seconds, truncated toward zero.
     #[must_use]
     pub fn seconds(self) -> i64 {
         self.in_units_of(SECOND) as i64
     }
 
-    /// `getMilliseconds()`: the whole span in milliseconds, toward zero.
+    /// `getMilliseconds()`: the duration in milliseconds, truncated toward zero.
     #[must_use]
     pub fn milliseconds(self) -> i64 {
         self.nanos / MILLISECOND.cast_signed()
     }
 
-    /// The span in a unit, as a double. A fraction close enough to the next whole unit is lost to
-    /// rounding, and the getters show it.
+    /// The duration in a unit, as a double. Rounding may lose a fraction close to the next whole
+    /// unit, which is observable in the getters.
     // UPSTREAM: Go time.Duration.Hours, used by cel-go common/types/duration.go.
     fn in_units_of(self, unit: u64) -> f64 {
         let unit = unit.cast_signed();
         (self.nanos / unit) as f64 + (self.nanos % unit) as f64 / unit as f64
     }
 
-    /// The span as Go's `Duration.String` shows it, such as `1h0m0.5s`.
+    /// Formats like Go's `Duration.String`, such as `1h0m0.5s`.
     #[must_use]
     pub fn go_string(self) -> String {
         let magnitude = self.nanos.unsigned_abs();
@@ -219,14 +219,14 @@ impl Duration {
     }
 }
 
-/// Prints the span in seconds, as `string(duration)` does.
+/// Formats in seconds, as in `string(duration)`.
 impl std::fmt::Display for Duration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}s", format_double_decimal(self.in_units_of(SECOND)))
     }
 }
 
-/// Reads one or more terms of number and unit and adds them up.
+/// Parses one or more terms of number and unit, and sums them.
 ///
 /// UPSTREAM: Go time/format.go (ParseDuration).
 fn parse_terms(mut rest: &str) -> Result<u64, Problem> {
@@ -268,7 +268,7 @@ fn parse_terms(mut rest: &str) -> Result<u64, Problem> {
 fn in_nanos(whole: u64, (numerator, scale): (u64, f64), unit: u64) -> Option<u64> {
     let mut term = whole.checked_mul(unit).filter(|t| *t <= MAX_MAGNITUDE)?;
     if numerator > 0 {
-        // The product stays below one unit, which is at most 3.6e12.
+        // The product is less than one unit, which is at most 3.6e12.
         term += (numerator as f64 * (unit as f64 / scale)) as u64;
     }
     Some(term)
@@ -288,7 +288,7 @@ fn whole_number(digits: &str) -> Option<u64> {
     digits.parse().ok().filter(|n| *n <= MAX_MAGNITUDE)
 }
 
-/// Digits after the point as numerator and power of ten. Digits beyond the precision are dropped.
+/// The fraction digits as numerator and power of ten. Digits beyond the precision are dropped.
 fn fraction_of(digits: &str) -> (u64, f64) {
     let mut numerator: u64 = 0;
     let mut scale = 1.0;
@@ -309,7 +309,7 @@ fn fraction_of(digits: &str) -> (u64, f64) {
 fn unit_of(name: &str) -> Option<u64> {
     match name {
         "ns" => Some(1),
-        // The micro sign and the Greek letter.
+        // The micro sign and the Greek letter mu.
         "us" | "\u{b5}s" | "\u{3bc}s" => Some(MICROSECOND),
         "ms" => Some(MILLISECOND),
         "s" => Some(SECOND),

@@ -1,4 +1,4 @@
-//! RFC 3339 as Go's `time.Parse` reads it and `Time.Format` writes it.
+//! RFC 3339, parsed like Go's `time.Parse` and formatted like `Time.Format`.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::quote;
 const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// A point in time with the offset it is written in, in any year of four digits.
+/// A timestamp with its offset, in any four-digit year.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rfc3339 {
     /// Seconds since 1970-01-01T00:00:00Z.
@@ -19,7 +19,7 @@ pub struct Rfc3339 {
     pub offset: i32,
 }
 
-/// A text that is not in RFC 3339, in the words of Go's `time.Parse`.
+/// A string that is not RFC 3339, with the error text of Go's `time.Parse`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("parsing time {}{problem}", quote(text.as_bytes()))]
 pub struct ParseTimeError {
@@ -28,8 +28,8 @@ pub struct ParseTimeError {
 }
 
 impl Rfc3339 {
-    /// Parses a timestamp as leniently as Go does: an hour of one digit, a comma before the
-    /// fraction and offsets up to `24:60` pass; digits beyond nanoseconds are dropped.
+    /// Parses a timestamp as leniently as Go: a one-digit hour, a comma before the fraction and
+    /// offsets up to `24:60` are accepted; digits beyond nanoseconds are dropped.
     ///
     /// ```
     /// use lockgate_go::time::Rfc3339;
@@ -42,7 +42,7 @@ impl Rfc3339 {
     ///
     /// # Errors
     ///
-    /// Text in another form, or a day or time that does not exist.
+    /// A string in another format, or a date or time that does not exist.
     pub fn parse(text: &str) -> Result<Self, ParseTimeError> {
         Parser {
             rest: text.as_bytes(),
@@ -55,7 +55,7 @@ impl Rfc3339 {
     }
 }
 
-/// Prints in the offset it was read with, with a fraction without trailing zeros.
+/// Formats with the parsed offset, and a fraction without trailing zeros.
 impl fmt::Display for Rfc3339 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let local = self.unix_seconds + i64::from(self.offset);
@@ -63,7 +63,8 @@ impl fmt::Display for Rfc3339 {
         let second = local.rem_euclid(SECONDS_PER_DAY);
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
         if (0..=9999).contains(&year) {
-            // Every object and audit event has times; padding each number costs ten times as much.
+            // Hot path for every object and audit event; formatting each number with padding is ten
+            // times slower.
             let pairs = [year / 100, year % 100, month, day, hour, minute, second];
             let mut text = *b"0000-00-00T00:00:00";
             for (at, pair) in [0, 2, 5, 8, 11, 14, 17].into_iter().zip(pairs) {
@@ -74,7 +75,7 @@ impl fmt::Display for Rfc3339 {
             }
             f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)?;
         } else {
-            // A negative year can only be -1 or so, through an offset; Go pads its digits.
+            // Only an offset can make the year negative, -1 at most; Go pads its digits.
             let sign = if year < 0 { "-" } else { "" };
             let year = year.abs();
             write!(
@@ -95,7 +96,7 @@ impl fmt::Display for Rfc3339 {
     }
 }
 
-/// Returns true for a date of the calendar such as `2024-02-29`, in the years 0 to 9999.
+/// Returns true for a calendar date such as `2024-02-29`, in the years 0 to 9999.
 #[must_use]
 pub fn is_date(text: &[u8]) -> bool {
     let mut parser = Parser { rest: text };
@@ -105,10 +106,10 @@ pub fn is_date(text: &[u8]) -> bool {
     date.exists()
 }
 
-/// The first thing in a text that does not fit the layout.
+/// The first error in a string.
 #[derive(Debug)]
 enum Problem<'t> {
-    /// The rest of the text does not start with this element of the layout.
+    /// The rest of the string does not start with this layout element.
     Element(&'t [u8], &'static str),
     OutOfRange(&'static str),
     Extra(&'t [u8]),
@@ -127,7 +128,7 @@ impl fmt::Display for Problem<'_> {
     }
 }
 
-/// Reads the layout element by element, as Go does, so that the error names the same element.
+/// Parses layout element by element like Go, so that errors name the same element.
 ///
 /// UPSTREAM: Go time/format.go (parse).
 struct Parser<'t> {
@@ -148,7 +149,7 @@ impl<'t> Parser<'t> {
         if !self.rest.is_empty() {
             return Err(Problem::Extra(self.rest));
         }
-        // The day is held against its month only when everything else is right.
+        // The day is checked against its month last.
         if !date.exists() {
             return Err(Problem::OutOfRange("day"));
         }
@@ -160,7 +161,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// A date whose day may lie beyond its month.
+    /// A date whose day is not checked against its month.
     fn date(&mut self) -> Result<Date, Problem<'t>> {
         let year = self.digits(4, "2006")?;
         self.literal("-")?;
@@ -204,7 +205,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The hour alone may have one digit.
+    /// Only the hour may have one digit.
     fn hour(&mut self) -> Result<i64, Problem<'t>> {
         let two = self.rest.get(1).is_some_and(u8::is_ascii_digit);
         let hour = self.digits(if two { 2 } else { 1 }, "15")?;
@@ -215,7 +216,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Digits beyond nanoseconds are read and dropped.
+    /// Parses a fraction; digits beyond nanoseconds are dropped.
     fn fraction(&mut self) -> u32 {
         let [b'.' | b',', rest @ ..] = self.rest else {
             return 0;

@@ -1,4 +1,4 @@
-//! Answers recorded from Go 1.26 and cel-go v0.26.0.
+//! Results recorded from Go 1.26 and cel-go v0.26.0.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -105,7 +105,7 @@ fn becomes_a_standard_duration_unless_negative() {
 
 #[test]
 fn rounds_durations_as_doubles_do() {
-    // A nanosecond short of a whole hour, but doubles cannot tell at this size.
+    // A nanosecond less than a whole hour, which a double cannot represent at this magnitude.
     assert_eq!(duration("2562046h59m59.999999999s").hours(), 2_562_047);
     assert_eq!(duration("59m59.999999999s").hours(), 0);
     assert_eq!(duration("-90s").minutes(), -1);

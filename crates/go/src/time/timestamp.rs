@@ -1,4 +1,4 @@
-//! A point in time in the range of `google.protobuf.Timestamp`.
+//! Timestamps in the range of `google.protobuf.Timestamp`.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -11,26 +11,26 @@ const MIN_SECONDS: i64 = -62_135_596_800;
 const MAX_SECONDS: i64 = 253_402_300_799;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-/// A point in time with nanoseconds, in the years 1 to 9999 of UTC.
+/// A timestamp with nanoseconds, in the years 1 to 9999 UTC.
 ///
-/// It keeps the offset it was written with, which only printing shows: comparing, hashing
-/// and the getters look at the instant.
+/// It keeps its parsed offset, which only affects formatting: comparison, hashing and the getters
+/// use the instant.
 #[derive(Clone, Copy, Debug)]
 pub struct Timestamp(Rfc3339);
 
-/// A text that is no [`Timestamp`].
+/// A string that is not a [`Timestamp`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseTimestampError {
-    /// The text is not in RFC 3339.
+    /// The string is not RFC 3339.
     #[error(transparent)]
     Form(ParseTimeError),
-    /// The point is before year 1 or after year 9999.
+    /// The timestamp is before year 1 or after year 9999.
     #[error(transparent)]
     Range(OverflowError),
 }
 
 impl Timestamp {
-    /// Constructs the point that many seconds after 1970, in UTC.
+    /// Creates a timestamp from seconds since 1970, in UTC.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Timestamp {
     ///
     /// # Errors
     ///
-    /// Text in another form, and points outside of the years 1 to 9999.
+    /// A string in another format, and timestamps outside of the years 1 to 9999.
     pub fn parse(text: &str) -> Result<Self, ParseTimestampError> {
         let Rfc3339 {
             unix_seconds,
@@ -71,7 +71,7 @@ impl Timestamp {
         Self::new(unix_seconds, nanos, offset).map_err(ParseTimestampError::Range)
     }
 
-    /// Seconds since 1970, rounded toward the past; `int(timestamp)` in CEL.
+    /// Seconds since 1970, rounded down, as in `int(timestamp)` in CEL.
     #[must_use]
     pub const fn unix_seconds(self) -> i64 {
         self.0.unix_seconds
@@ -89,7 +89,7 @@ impl Timestamp {
         self.0.unix_seconds == MIN_SECONDS && self.0.nanos == 0
     }
 
-    /// The point a duration later.
+    /// Adds a duration.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Timestamp {
         Self::new(seconds, nanos, self.0.offset)
     }
 
-    /// The point a duration earlier.
+    /// Subtracts a duration.
     ///
     /// # Errors
     ///
@@ -114,13 +114,14 @@ impl Timestamp {
         self.plus(duration.negated()?)
     }
 
-    /// The duration from `earlier` to this point.
+    /// The duration since `earlier`.
     ///
     /// # Errors
     ///
-    /// [`OverflowError::Integer`] if the points are more than 292 years apart.
+    /// [`OverflowError::Integer`] if the timestamps are more than 292 years apart.
     pub fn since(self, earlier: Self) -> Result<Duration, OverflowError> {
-        // UPSTREAM: cel-go common/types/overflow.go scales the seconds before it adds the rest.
+        // UPSTREAM: cel-go common/types/overflow.go scales the seconds before it adds the
+        // nanoseconds.
         (self.0.unix_seconds - earlier.0.unix_seconds)
             .checked_mul(NANOS_PER_SECOND)
             .and_then(|n| n.checked_add(i64::from(self.0.nanos) - i64::from(earlier.0.nanos)))
@@ -128,14 +129,14 @@ impl Timestamp {
             .ok_or(OverflowError::Integer)
     }
 
-    /// `getMilliseconds()`; no zone moves them.
+    /// `getMilliseconds()`, independent of the time zone.
     #[must_use]
     pub fn milliseconds(self) -> i64 {
         i64::from(self.0.nanos / 1_000_000)
     }
 }
 
-/// Prints RFC 3339 in the offset it was read with, as `string(timestamp)` does.
+/// Formats as RFC 3339 with the parsed offset, as in `string(timestamp)`.
 impl std::fmt::Display for Timestamp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)

@@ -1,41 +1,41 @@
-//! Time zones by name or by offset, and the fields of a timestamp in one.
+//! Time zones by name or by offset, and the fields of a timestamp in a time zone.
 
 use jiff::tz::TimeZone;
 
 use super::Timestamp;
 use super::civil::Date;
-use crate::number::{self, AtoiError};
+use crate::number::{self, NumError};
 
-/// A time zone a getter can be asked for.
+/// A time zone argument of a getter.
 #[derive(Clone, Debug)]
 pub enum Zone {
-    /// Coordinated universal time, which getters use when no zone is named.
+    /// Coordinated Universal Time, the default of getters.
     Utc,
-    /// A constant number of seconds east of UTC.
+    /// A fixed offset in seconds east of UTC.
     Fixed(i64),
-    /// A zone of the IANA database.
+    /// A time zone of the IANA database.
     Named(TimeZone),
 }
 
-/// A text that names no zone.
+/// An invalid time zone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZoneError {
-    /// The database has no such name.
+    /// The name is not in the database.
     #[error("unknown time zone {0}")]
     Unknown(String),
-    /// The name is that of a group of zones, a directory upstream.
+    /// The name is a group of time zones, which is a directory upstream.
     #[error("is a directory")]
     Group,
-    /// The name could lead out of the database's directory.
+    /// The name could be a path outside of the database's directory.
     #[error("time: invalid location name")]
     InvalidName,
-    /// The text has a colon but is no offset.
+    /// The string has a colon but is not an offset.
     #[error(transparent)]
-    Offset(AtoiError),
+    Offset(NumError),
 }
 
 impl Zone {
-    /// Reads an IANA name, which is case-sensitive, or an offset such as `-08:00` or `2:30`.
+    /// Parses an IANA name, which is case-sensitive, or an offset such as `-08:00` or `2:30`.
     ///
     /// # Errors
     ///
@@ -47,13 +47,13 @@ impl Zone {
         }
     }
 
-    /// Seconds east of UTC at a point in time, given in seconds since 1970.
+    /// Seconds east of UTC at a time, given in seconds since 1970.
     fn offset_at(&self, seconds: i64) -> i64 {
         match self {
             Self::Utc => 0,
             Self::Fixed(offset) => *offset,
             Self::Named(zone) => {
-                // The last day of year 9999 is beyond jiff's range; no rule changes on it.
+                // The last day of year 9999 is beyond jiff's range; no zone has a transition then.
                 let at = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
                 i64::from(zone.to_offset(at).seconds())
             }
@@ -61,9 +61,9 @@ impl Zone {
     }
 }
 
-/// UPSTREAM: cel-go common/stdlib/standard.go (inTimeZone): the hours' sign decides for both
-/// numbers, neither has a range, and both wrap as Go's integers do.
-fn fixed(hours: &str, minutes: &str) -> Result<Zone, AtoiError> {
+/// UPSTREAM: cel-go common/stdlib/standard.go (inTimeZone): the sign of the hours applies to both
+/// numbers, neither is range-checked, and both overflow like Go's integers.
+fn fixed(hours: &str, minutes: &str) -> Result<Zone, NumError> {
     const NANOS_PER_MINUTE: i64 = 60_000_000_000;
     let negative = hours.starts_with('-');
     let hours = number::atoi(hours)?.wrapping_mul(60);
@@ -101,7 +101,7 @@ fn is_group(name: &str) -> bool {
     })
 }
 
-/// The fields of the instant in a zone, as CEL's getters name them.
+/// The fields of a timestamp in a time zone, named like CEL's getters.
 impl Timestamp {
     /// `getFullYear()`
     #[must_use]
@@ -136,7 +136,7 @@ impl Timestamp {
     /// `getDayOfWeek()`, from 0 for Sunday.
     #[must_use]
     pub fn day_of_week(self, zone: &Zone) -> i64 {
-        // The first of January 1970 was a Thursday.
+        // January 1, 1970 was a Thursday.
         (self.days(zone) + 4).rem_euclid(7)
     }
 

@@ -1,9 +1,9 @@
-//! Percent-encoding, which differs from part to part of a URL.
+//! Percent-encoding, which differs between the components of a URL.
 // UPSTREAM: Go net/url/url.go and its encoding table.
 
 use super::Reason;
 
-/// The part of a URL a text belongs to.
+/// A component of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Path,
@@ -15,7 +15,7 @@ pub(super) enum Mode {
     Fragment,
 }
 
-/// Returns true for a byte that must be escaped in a part.
+/// Returns true for a byte that must be escaped in a component.
 fn should_escape(byte: u8, mode: Mode) -> bool {
     if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
         return false;
@@ -30,7 +30,7 @@ fn should_escape(byte: u8, mode: Mode) -> bool {
     !allowed.contains(&byte)
 }
 
-/// Escapes what must be.
+/// Escapes bytes where necessary.
 pub(super) fn escape(bytes: &[u8], mode: Mode) -> String {
     const HEX: [char; 16] = [
         '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F',
@@ -47,7 +47,7 @@ pub(super) fn escape(bytes: &[u8], mode: Mode) -> String {
     out
 }
 
-/// Decodes escapes, and a plus sign in a query; refuses what a host must not hold.
+/// Decodes escapes, and a plus sign in a query; rejects invalid characters in a host.
 pub(super) fn unescape(text: &str, mode: Mode) -> Result<Vec<u8>, Reason> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -91,7 +91,7 @@ fn hex_pair(bytes: &[u8]) -> Option<u8> {
     u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()
 }
 
-/// Returns true for a text that is a properly escaped path or fragment.
+/// Returns true for a validly encoded path or fragment.
 pub(super) fn is_valid_encoded(text: &str, mode: Mode) -> bool {
     text.bytes()
         .all(|b| b"!$&'()*+,;=:@[]%".contains(&b) || !should_escape(b, mode))

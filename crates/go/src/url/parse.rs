@@ -1,16 +1,16 @@
-//! Takes a URL apart.
+//! Parses URLs.
 // UPSTREAM: Go net/url/url.go (parse, parseAuthority, parseHost).
 
 use super::escape::{Mode, unescape};
 use super::{Reason, Url};
 use crate::ip;
 
-/// The source of a URL.
+/// The kind of a URL to parse.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A request, which has no relative URLs; a number sign is like any other character.
+    /// A request URI, which is not relative; a number sign is an ordinary character.
     Request,
-    /// A reference, relative or not, without its fragment.
+    /// A reference, possibly relative, without its fragment.
     Reference,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn parse(text: &str, kind: Kind) -> Result<Url, Reason> {
     Ok(url)
 }
 
-/// The scheme and what follows its colon; no scheme if there is no proper one.
+/// Splits off the scheme; it is empty if there is no valid one.
 fn split_scheme(text: &str) -> Result<(&str, &str), Reason> {
     for (at, b) in text.bytes().enumerate() {
         match b {
@@ -108,7 +108,7 @@ fn parse_host(scheme: &str, host: &str) -> Result<Vec<u8>, Reason> {
         Some(_) => return Err(Reason::IpLiteral),
         None => {}
     }
-    // More than one colon passes outside HTTP, where databases list several hosts.
+    // Outside of HTTP, several colons are allowed, as database URLs list several hosts.
     let colon = if matches!(scheme, "http" | "https") {
         host.find(':')
     } else {
@@ -142,7 +142,7 @@ fn parse_ip_literal(host: &str) -> Result<Vec<u8>, Reason> {
     Ok(name)
 }
 
-/// Refuses what is neither empty nor a colon with digits behind it.
+/// Rejects ports that are neither empty nor a colon followed by digits.
 fn check_port(port: &str) -> Result<(), Reason> {
     let digits = port.strip_prefix(':');
     if port.is_empty() || digits.is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit())) {

@@ -1,4 +1,4 @@
-//! The group `apiextensions.k8s.io`: CustomResourceDefinitions, whose rules are in [`crate::crd`].
+//! The group `apiextensions.k8s.io`: CustomResourceDefinitions, whose validation is in [`crate::crd`].
 
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ const CUSTOM_RESOURCE_DEFINITIONS: Resource = cluster(
 
 pub(super) static RESOURCES: [Resource; 1] = [CUSTOM_RESOURCE_DEFINITIONS];
 
-/// The finalizer that holds a definition until its objects are deleted.
+/// The finalizer that keeps a definition until its custom resources are deleted.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// The kind `CustomResourceDefinition`.
@@ -55,7 +55,7 @@ impl Kind for Definition {
     }
 
     fn new_status(&self) -> NewStatus {
-        // Preparation resets it.
+        // The strategy resets it.
         NewStatus::Sent
     }
 

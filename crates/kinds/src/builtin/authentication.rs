@@ -26,7 +26,7 @@ const TOKEN_REVIEWS: Resource = cluster(
 
 pub(super) static RESOURCES: [Resource; 2] = [SELF_SUBJECT_REVIEWS, TOKEN_REVIEWS];
 
-/// A review, which is answered and never stored.
+/// A review, which is not stored.
 #[derive(Debug)]
 struct Review;
 

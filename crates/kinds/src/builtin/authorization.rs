@@ -53,7 +53,7 @@ pub(super) static RESOURCES: [Resource; 4] = [
     SUBJECT_ACCESS_REVIEWS,
 ];
 
-/// A review, which is answered and never stored.
+/// A review, which is not stored.
 #[derive(Debug)]
 struct Review;
 

@@ -14,7 +14,7 @@ use crate::kind::Resource;
 pub(super) static RESOURCES: [Resource; 1] =
     [certificate_signing_request::CERTIFICATE_SIGNING_REQUESTS];
 
-/// The name of a signer: a domain and a path.
+/// Validates a signer name: a domain and a path.
 ///
 /// UPSTREAM: pkg/apis/core/validation/names.go (ValidateSignerName)
 pub(super) fn signer_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
@@ -31,7 +31,7 @@ pub(super) fn signer_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
         at.too_long(errors, SUBDOMAIN_MAX);
     }
     let labels = |errors: &mut FieldErrors, part: &str, check: fn(&str) -> Vec<String>| {
-        // Only the first label that is wrong is told.
+        // Only the first invalid label is reported.
         let wrong = part.split('.').find(|label| !check(label).is_empty());
         for message in wrong.map_or_else(Vec::new, check) {
             let detail = format!("validating label {}: {message}", quote(wrong.unwrap_or("")));
@@ -44,7 +44,7 @@ pub(super) fn signer_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
         at.invalid_as(errors, Shown::Text(domain), detail);
     }
     labels(errors, path, check_subdomain);
-    // A domain, and a path that is a domain and a label.
+    // A domain, and a path of a domain and a label.
     let most = SUBDOMAIN_MAX + 1 + SUBDOMAIN_MAX + 1 + LABEL_MAX;
     if at.text().len() > most {
         at.too_long(errors, most);

@@ -8,7 +8,7 @@ use lockgate_api::meta::validation::NameRules;
 
 use crate::kind::Resource;
 
-/// Names and their prefixes alike only have to fit into a URL.
+/// Names and name prefixes must be valid path segments.
 ///
 /// UPSTREAM: pkg/apis/rbac/validation/validation.go (ValidateRBACName)
 const NAMES: NameRules = NameRules {

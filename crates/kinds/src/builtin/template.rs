@@ -1,4 +1,4 @@
-//! Controllers of pods: what their templates, selectors and rows have in common.
+//! Shared parts of workload kinds: templates, selectors and table rows.
 
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
@@ -21,7 +21,7 @@ pub(super) fn rolling_update(spec: &mut Object, key: &str, unavailable: Value, s
             fill(rolling, "maxUnavailable", unavailable);
             fill(rolling, "maxSurge", surge);
         }
-        // With another strategy a client gets zeros for what it left out of this one.
+        // With another strategy type, unset fields of `rollingUpdate` are zero.
         if let Some(rolling) = get_mut(strategy, "rollingUpdate") {
             fill(rolling, "maxUnavailable", 0);
             fill(rolling, "maxSurge", 0);
@@ -31,7 +31,7 @@ pub(super) fn rolling_update(spec: &mut Object, key: &str, unavailable: Value, s
 
 pub(super) const TEMPLATE: &str = "/spec/template/spec/containers";
 
-/// The names and the images of the containers in a template.
+/// The cells with names and images of the containers.
 pub(super) fn containers(object: &Value, pointer: &str) -> [Value; 2] {
     let list = read::items(object, pointer);
     let joined = |member: &str| {
@@ -44,7 +44,7 @@ pub(super) fn containers(object: &Value, pointer: &str) -> [Value; 2] {
     [joined("/name"), joined("/image")]
 }
 
-/// Replica sets and replication controllers, whose selectors differ in form.
+/// The row of a ReplicaSet or ReplicationController, whose selectors differ.
 pub(super) fn replicas_row(object: &Value, common: &Common<'_>) -> Row {
     let [names, images] = containers(object, TEMPLATE);
     let is_set = object.pointer("/spec/selector").is_some_and(|selector| {
@@ -81,7 +81,7 @@ pub(super) fn ready(object: &Value) -> Value {
 
 pub(super) const NO_MATCH: &str = "`selector` does not match template `labels`";
 
-/// The compiled form of the selector of a spec; nothing if it is absent or cannot be used.
+/// The compiled selector of a spec; `None` if it is absent or invalid.
 pub(super) fn compiled(spec: &At<'_, '_>) -> Option<Selector> {
     let selector: LabelSelector = wire(spec.at("selector").value?);
     selector.compile().ok()
@@ -99,13 +99,13 @@ pub(super) fn labels_of(template: &At<'_, '_>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The labels of a template are not those that the selector selects.
+/// Reports that the selector does not match the labels of the template.
 pub(super) fn labels_do_not_match(errors: &mut FieldErrors, template: &At<'_, '_>) {
     let metadata = template.at("metadata");
     metadata.at("labels").invalid_or_null(errors, NO_MATCH);
 }
 
-/// The selector of a controller and the template of its pods.
+/// Validates the selector of a controller and its Pod template.
 pub(super) fn controller_template(
     errors: &mut FieldErrors,
     spec: &At<'_, '_>,
@@ -113,7 +113,7 @@ pub(super) fn controller_template(
     owner: &str,
     checks: impl FnOnce(&mut FieldErrors, &At<'_, '_>),
 ) {
-    // Replica sets came out of deployments, and their text with them.
+    // Upstream's ReplicaSet validation was copied from Deployments, with its messages.
     let kind = if owner == "StatefulSet" {
         "statefulset"
     } else {
@@ -142,7 +142,7 @@ pub(super) fn controller_template(
         }
         return;
     }
-    // No selector at all selects nothing.
+    // An absent selector selects nothing.
     let labels = labels_of(template);
     if matcher.is_none_or(|matcher| !matcher.is_empty() && !matcher.matches(&labels)) {
         labels_do_not_match(errors, template);
@@ -158,7 +158,7 @@ pub(super) fn selects_everything(spec: &At<'_, '_>) -> bool {
         && selector.at("matchExpressions").is_empty()
 }
 
-/// Pods that a controller keeps running restart always.
+/// Validates that the restart policy is `Always`.
 pub(super) fn always_restarts(errors: &mut FieldErrors, template: &At<'_, '_>, owner: &str) {
     let pod = template.at("spec");
     pod.at("restartPolicy").known(errors, &["Always"]);
@@ -170,7 +170,7 @@ pub(super) fn always_restarts(errors: &mut FieldErrors, template: &At<'_, '_>, o
     }
 }
 
-/// A number that is not negative, or a percentage.
+/// Validates a non-negative integer or a percentage.
 pub(super) fn int_or_percent(errors: &mut FieldErrors, at: &At<'_, '_>) {
     match at.value {
         Some(Value::String(_)) => at.check(errors, check_percent),
@@ -186,7 +186,7 @@ fn percent(at: &At<'_, '_>) -> Option<i64> {
     text.strip_suffix('%')?.parse().ok()
 }
 
-/// The number, whether it is a percentage or not; zero for any other text.
+/// The number of an integer or a percentage; zero for another string.
 pub(super) fn int_or_percent_value(at: &At<'_, '_>) -> i64 {
     percent(at).unwrap_or_else(|| match at.value {
         Some(Value::String(text)) => text.parse().unwrap_or_default(),
@@ -200,7 +200,7 @@ pub(super) fn at_most_all(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// Counts of a status: none negative, none above `replicas`, available ones not above ready ones.
+/// Validates the counts of a status: not negative, at most `replicas`, and available at most ready.
 pub(super) fn replica_counts(
     errors: &mut FieldErrors,
     at: &At<'_, '_>,
@@ -223,7 +223,7 @@ pub(super) fn replica_counts(
     }
 }
 
-/// A count of collisions never falls.
+/// Rejects a decrease of the collision count.
 pub(super) fn collisions(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
     let (new, former) = (at.at("collisionCount"), old.at("collisionCount"));
     if former.is_set() && (!new.is_set() || new.int() < former.int()) {
@@ -231,7 +231,7 @@ pub(super) fn collisions(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_,
     }
 }
 
-/// The warning about a name that is no DNS label although pods are named after it.
+/// The warning about a name that is not a DNS label, although Pods are named after it.
 pub(super) fn name_warning(name: &str) -> Vec<String> {
     let messages = check_label(name);
     if messages.is_empty() {

@@ -1,13 +1,13 @@
-//! Spans of time for people.
+//! Human-readable durations.
 
 use lockgate_api::meta::time::Time;
 
-/// A span of seconds in at most two units, the more precise the shorter it is.
+/// A duration in at most two units, with more precision for shorter ones.
 ///
 /// UPSTREAM: apimachinery pkg/util/duration/duration.go
 #[must_use]
 pub fn human_duration(seconds: i64) -> String {
-    // Clocks of two machines may differ a little.
+    // Tolerates small clock skew.
     if seconds < -1 {
         return String::from("<invalid>");
     }
@@ -44,7 +44,7 @@ pub fn human_duration(seconds: i64) -> String {
     format!("{}y", days / 365)
 }
 
-/// Two units, or the first alone where the second is nothing.
+/// Prints two units, or only the first if the second is zero.
 fn two(first: (i64, &str), second: (i64, &str)) -> String {
     match second.0 {
         0 => format!("{}{}", first.0, first.1),

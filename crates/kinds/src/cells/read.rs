@@ -1,11 +1,11 @@
-//! Reading members of objects. What is not there is empty.
+//! Accessors of object fields; absent fields read as empty.
 
 use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement};
 use serde_json::Value;
 use serde_json::map::Map;
 
-/// The value at a pointer. Unlike [`Value::pointer`], which allocates for each of its steps, it knows no
-/// escapes: pointers to members of kinds need none.
+/// The value at a pointer. Unlike [`Value::pointer`], which allocates per segment, it supports no escapes: pointers
+/// to fields of built-in kinds need none.
 pub(crate) fn at<'v>(object: &'v Value, pointer: &str) -> Option<&'v Value> {
     let mut steps = pointer.split('/');
     steps.next();
@@ -16,7 +16,7 @@ pub(crate) fn at<'v>(object: &'v Value, pointer: &str) -> Option<&'v Value> {
     })
 }
 
-/// The text at a pointer.
+/// The string at a pointer.
 pub(crate) fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     at(object, pointer)
         .and_then(Value::as_str)
@@ -31,7 +31,7 @@ pub(crate) fn annotation<'v>(object: &'v Value, name: &str) -> &'v str {
         .unwrap_or_default()
 }
 
-/// The text at a pointer, or what stands for none.
+/// The string at a pointer, or `none` if it is empty or absent.
 pub(crate) fn text_or(object: &Value, pointer: &str, none: &str) -> String {
     match text(object, pointer) {
         "" => none.to_owned(),
@@ -39,7 +39,7 @@ pub(crate) fn text_or(object: &Value, pointer: &str, none: &str) -> String {
     }
 }
 
-/// The text at a pointer if there is one, even if it is empty, or what stands for none.
+/// The string at a pointer, or `none` if it is absent.
 pub(crate) fn present_or(object: &Value, pointer: &str, none: &str) -> String {
     let found = at(object, pointer).and_then(Value::as_str);
     found.unwrap_or(none).to_owned()
@@ -52,12 +52,12 @@ pub(crate) fn integer(object: &Value, pointer: &str) -> i64 {
         .unwrap_or_default()
 }
 
-/// The member at a pointer is true.
+/// Returns true if the value at a pointer is true.
 pub(crate) fn is_true(object: &Value, pointer: &str) -> bool {
     at(object, pointer).and_then(Value::as_bool) == Some(true)
 }
 
-/// The elements of the list at a pointer.
+/// The items of the list at a pointer.
 pub(crate) fn items<'v>(object: &'v Value, pointer: &str) -> &'v [Value] {
     at(object, pointer)
         .and_then(Value::as_array)
@@ -65,7 +65,7 @@ pub(crate) fn items<'v>(object: &'v Value, pointer: &str) -> &'v [Value] {
         .unwrap_or_default()
 }
 
-/// The number of elements or fields of a collection.
+/// The number of items or entries at a pointer.
 pub(crate) fn count(object: &Value, pointer: &str) -> usize {
     entries(at(object, pointer))
 }
@@ -79,12 +79,12 @@ pub(crate) fn entries(value: Option<&Value>) -> usize {
     }
 }
 
-/// The members of the object at a pointer.
+/// The fields of the object at a pointer.
 pub(crate) fn members<'v>(object: &'v Value, pointer: &str) -> Option<&'v Map<String, Value>> {
     at(object, pointer).and_then(Value::as_object)
 }
 
-/// The texts of a list, joined.
+/// The strings of a list, joined.
 pub(crate) fn joined(object: &Value, pointer: &str, separator: &str) -> String {
     let texts: Vec<&str> = items(object, pointer)
         .iter()
@@ -93,7 +93,7 @@ pub(crate) fn joined(object: &Value, pointer: &str, separator: &str) -> String {
     texts.join(separator)
 }
 
-/// Labels as `key=value`, in order.
+/// Labels as `key=value`, sorted.
 pub(crate) fn labels(object: &Value, pointer: &str) -> String {
     let pairs: Vec<String> = members(object, pointer)
         .into_iter()
@@ -106,7 +106,7 @@ pub(crate) fn labels(object: &Value, pointer: &str) -> String {
     pairs.join(",")
 }
 
-/// The text form of a selector; an error if it is none. No selector at all is an empty text.
+/// The string form of a selector, or an error if it is invalid. An absent one is an empty string.
 pub(crate) fn selector(object: &Value, pointer: &str) -> Result<String, ()> {
     let Some(selector) = at(object, pointer).filter(|value| value.is_object()) else {
         return Ok(String::new());
@@ -117,7 +117,7 @@ pub(crate) fn selector(object: &Value, pointer: &str) -> Result<String, ()> {
         .map_err(|_| ())
 }
 
-/// The text form of a selector for people.
+/// The string form of a selector in tables.
 pub(crate) fn shown_selector(object: &Value, pointer: &str) -> String {
     match selector(object, pointer) {
         Ok(text) if text.is_empty() => String::from("<none>"),
@@ -160,17 +160,17 @@ pub(crate) fn condition<'v>(object: &'v Value, kind: &str) -> Option<&'v Value> 
         .find(|condition| text(condition, "/type") == kind)
 }
 
-/// The first condition of a type is true.
+/// Returns true if the first condition of a type is true.
 pub(crate) fn holds(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|condition| text(condition, "/status") == "True")
 }
 
-/// The object is being deleted.
+/// Returns true if the object is being deleted.
 pub(crate) fn is_deleted(object: &Value) -> bool {
     at(object, "/metadata/deletionTimestamp").is_some_and(|time| !time.is_null())
 }
 
-/// At most so many texts, and how many more there are.
+/// At most `shown` strings, and the number of the others.
 pub(crate) fn first_few(texts: &[String], shown: usize, separator: &str) -> String {
     let first: Vec<&str> = texts.iter().take(shown).map(String::as_str).collect();
     let first = first.join(separator);
@@ -180,7 +180,7 @@ pub(crate) fn first_few(texts: &[String], shown: usize, separator: &str) -> Stri
     }
 }
 
-/// A name that says so if it is used where none is given.
+/// A name, marked if it is the default.
 pub(crate) fn with_default(name: &str, is_default: bool) -> String {
     let suffix = if is_default { " (default)" } else { "" };
     format!("{name}{suffix}")

@@ -1,4 +1,4 @@
-//! Versions side by side. A Go program over upstream's scheme answered the same.
+//! Conversions between versions, compared with a Go program that uses upstream's scheme.
 
 use serde_json::{Value, json};
 

@@ -1,13 +1,13 @@
-//! The defaults of a definition.
+//! Defaults of a definition.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/v1/defaults.go
 
 use serde_json::{Map, Value as Json, json};
 
-/// The port of a service that is not named.
+/// The default port of a webhook's Service.
 const PORT: i64 = 443;
 
-/// Fills in the defaults of a definition.
+/// Applies the defaults of a definition.
 pub fn defaults(definition: &mut Json) {
     let Some(definition) = definition.as_object_mut() else {
         return;
@@ -36,7 +36,7 @@ fn object<'j>(parent: &'j mut Map<String, Json>, name: &str) -> Option<&'j mut M
     parent.get_mut(name)?.as_object_mut()
 }
 
-/// The version that is stored.
+/// The storage version.
 pub(super) fn storage_version(definition: &Map<String, Json>) -> Option<&str> {
     let versions = definition.get("spec")?.get("versions")?.as_array()?;
     let is_stored = |version: &&Json| version.get("storage") == Some(&Json::Bool(true));
@@ -65,8 +65,8 @@ fn default_conversion(spec: &mut Map<String, Json>) {
     if spec.get("conversion").is_none_or(Json::is_null) {
         spec.insert("conversion".to_owned(), json!({ "strategy": "None" }));
     }
-    // UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/v1/conversion.go: the internal type has no webhook that
-    // says nothing.
+    // UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/v1/conversion.go: the internal type has no empty
+    // webhook.
     if let Some(conversion) = object(spec, "conversion")
         && conversion.get("webhook").is_some_and(says_nothing)
     {
@@ -83,7 +83,7 @@ fn default_conversion(spec: &mut Map<String, Json>) {
     }
 }
 
-/// True of a webhook without a client and without versions.
+/// Returns true for a webhook without `clientConfig` and `conversionReviewVersions`.
 fn says_nothing(webhook: &Json) -> bool {
     let versions = webhook
         .get("conversionReviewVersions")

@@ -1,4 +1,4 @@
-//! A definition compiled: what its objects are, version by version.
+//! Compiled definitions: the schemas and rules of custom resources, by version.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -21,33 +21,33 @@ use crate::structural::{Findings, Schema, SchemaError, error, metadata};
 /// The scope of a custom resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// They do.
+    /// Objects belong to a namespace.
     Namespaced,
-    /// They do not.
+    /// Objects are cluster-scoped.
     Cluster,
 }
 
 /// The conversion between versions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Conversion {
-    /// Only `apiVersion` changes.
+    /// Only `apiVersion` is changed.
     None,
-    /// A webhook converts; this is `spec.conversion.webhook`.
+    /// A webhook converts, configured by `spec.conversion.webhook`.
     Webhook(Json),
 }
 
-/// A column of a table.
+/// A printer column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// Its title.
     pub name: String,
     /// `integer`, `number`, `string`, `boolean` or `date`.
     pub kind: String,
-    /// A format of the type; may be empty.
+    /// The format of the type; may be empty.
     pub format: String,
     /// The description; may be empty.
     pub description: String,
-    /// Above zero, only wide tables have it.
+    /// The priority; columns above zero are printed in wide tables only.
     pub priority: i64,
     /// The JSONPath of the value.
     pub json_path: String,
@@ -58,9 +58,9 @@ pub struct Column {
 pub struct Version {
     /// Its name, such as `v1beta1`.
     pub name: String,
-    /// True if the version is served.
+    /// True if this version is served.
     pub served: bool,
-    /// True if objects are stored in this version.
+    /// True for the storage version.
     pub storage: bool,
     /// The warning to clients of a deprecated version.
     pub deprecation_warning: Option<String>,
@@ -70,9 +70,9 @@ pub struct Version {
     pub status: bool,
     /// The paths of the scale subresource, if enabled.
     pub scale: Option<ScalePaths>,
-    /// The columns that are given; without any, there is the age.
+    /// The printer columns; without any, the age is printed.
     pub columns: Vec<Column>,
-    /// The paths of the fields that lists can be filtered by, such as `.spec.color`.
+    /// The paths of selectable fields, such as `.spec.color`.
     pub selectable_fields: Vec<String>,
 }
 
@@ -81,35 +81,34 @@ pub struct Version {
 pub struct CustomResource {
     /// Its API group.
     pub group: String,
-    /// Its name in URLs.
+    /// Its plural name, as in URLs.
     pub plural: String,
-    /// Its name for one object.
+    /// Its singular name.
     pub singular: String,
-    /// Abbreviations.
+    /// Its short names.
     pub short_names: Vec<String>,
     /// The kind of its objects.
     pub kind: String,
-    /// The kind of lists of them.
+    /// The kind of its lists.
     pub list_kind: String,
-    /// Groups of resources it belongs to, such as `all`.
+    /// Its categories, such as `all`.
     pub categories: Vec<String>,
     /// The scope of its objects.
     pub scope: Scope,
-    /// Keeps fields that are not in the schema, as `v1beta1` definitions could ask for.
+    /// True if unknown fields are preserved, which `v1beta1` definitions could request.
     pub preserve_unknown_fields: bool,
     /// The conversion between versions.
     pub conversion: Conversion,
-    /// The versions, as the definition lists them.
+    /// The versions, in the order of the definition.
     pub versions: Vec<Version>,
 }
 
 impl CustomResource {
-    /// Compiles a definition. Its names are those it was given, not those it asked for, as soon as
-    /// any were accepted.
+    /// Compiles a definition. Its names are the accepted names, or the requested ones if none was accepted yet.
     ///
     /// # Errors
     ///
-    /// A schema cannot be read. Definitions that were validated do not fail.
+    /// A schema is invalid. Validated definitions do not fail.
     pub fn compile(definition: &Json) -> Result<Self, SchemaError> {
         let empty = serde_json::Map::new();
         let spec = definition.get("spec").and_then(Json::as_object);
@@ -149,20 +148,20 @@ impl CustomResource {
         })
     }
 
-    /// The version of that name.
+    /// The version with this name.
     #[must_use]
     pub fn version(&self, name: &str) -> Option<&Version> {
         self.versions.iter().find(|version| version.name == name)
     }
 
-    /// The version objects are stored in.
+    /// The storage version.
     #[must_use]
     pub fn storage_version(&self) -> Option<&Version> {
         self.versions.iter().find(|version| version.storage)
     }
 
-    /// Checks a new object: its type, metadata, schema, replicas, embedded resources, lists and
-    /// rules, in upstream's order.
+    /// Validates a new object: type, metadata, schema, replicas, embedded resources, lists and validation rules, in
+    /// upstream's order.
     #[must_use]
     pub fn validate_create(&self, version: &Version, object: &Json) -> Findings {
         let mut errors = self.validate_type(version, object);
@@ -179,7 +178,7 @@ impl CustomResource {
         version.schema.validate_with(object, errors, replicas)
     }
 
-    /// Checks an object that replaces another.
+    /// Validates an update.
     #[must_use]
     pub fn validate_update(&self, version: &Version, object: &Json, old: &Json) -> Findings {
         let mut errors = self.validate_type(version, object);
@@ -197,7 +196,7 @@ impl CustomResource {
             .validate_update_with(object, old, errors, replicas)
     }
 
-    /// Checks an object whose status replaces that of another.
+    /// Validates a status update.
     #[must_use]
     pub fn validate_status_update(&self, version: &Version, object: &Json, old: &Json) -> Findings {
         let mut errors = self.validate_type(version, object);
@@ -214,8 +213,7 @@ impl CustomResource {
             .validate_status_update_with(object, old, errors, replicas)
     }
 
-    /// The warnings about an object, new or replacing another: finalizers whose names could
-    /// collide.
+    /// The warnings about a created or updated object: finalizers with names that may collide.
     ///
     /// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/validator.go
     #[must_use]
@@ -280,7 +278,7 @@ impl CustomResource {
         }
         let namespace = std::mem::take(&mut meta.namespace);
         let mut errors = validate_metadata(&meta, SUBDOMAIN_NAMES, &path);
-        // The namespace is looked at right after the names.
+        // The namespace is validated right after the names.
         let names = ["metadata.generateName", "metadata.name"];
         let after = errors
             .iter()
@@ -326,7 +324,7 @@ impl Version {
             .and_then(|schema| schema.get("openAPIV3Schema"));
         let schema = match schema {
             Some(schema) => Schema::parse(schema)?,
-            // Only definitions that keep everything may go without.
+            // The schema is optional only with `preserveUnknownFields`.
             None => Schema::parse(&serde_json::json!({
                 "x-kubernetes-preserve-unknown-fields": true,
             }))?,
@@ -358,8 +356,7 @@ impl Version {
         })
     }
 
-    /// The fields of an object that lists can be filtered by, without the point in front, and their
-    /// values; an absent one is empty.
+    /// The selectable fields of an object, without the leading dot, and their values; an absent field is empty.
     #[must_use]
     pub fn selectable_values(&self, object: &Json) -> Vec<(String, String)> {
         let value = |path: &String| {
@@ -375,7 +372,7 @@ impl Version {
         self.selectable_fields.iter().map(value).collect()
     }
 
-    /// Clears what a client may not set on create.
+    /// Resets fields that a client cannot set on create.
     ///
     /// UPSTREAM: apiextensions-apiserver pkg/registry/customresource/strategy.go
     pub fn prepare_create(&self, object: &mut Json) {
@@ -387,7 +384,7 @@ impl Version {
         set_generation(object, 1);
     }
 
-    /// Clears what a client may not set on update, and counts changes of anything but metadata.
+    /// Resets fields that a client cannot set on update, and increments the generation on changes outside metadata.
     pub fn prepare_update(&self, new: &mut Json, old: &Json) {
         if let Some(entries) = new.as_object_mut()
             && self.status
@@ -403,8 +400,7 @@ impl Version {
         }
     }
 
-    /// Clears what a client may not set when it updates the status: everything else, but for who
-    /// manages which fields.
+    /// Resets everything that a status update cannot change: all fields except the status and managed fields.
     pub fn prepare_status_update(&self, new: &mut Json, old: &Json) {
         let status = new.get_mut("status").map(Json::take);
         let managed = new.pointer_mut("/metadata/managedFields").map(Json::take);
@@ -458,7 +454,7 @@ impl Column {
     }
 }
 
-/// The warning about a deprecated version that has none of its own.
+/// The default warning about a deprecated version.
 ///
 /// UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go
 fn default_warning(name: &str, spec: Props<'_>) -> String {
@@ -480,8 +476,8 @@ fn default_warning(name: &str, spec: Props<'_>) -> String {
     warning
 }
 
-/// Orders versions by how stable and how new they are: `v1alpha1` < `v1beta2` < `v1` < `v2`.
-/// Other names come before all of these, the last in the alphabet first.
+/// Orders versions by stability and number: `v1alpha1` < `v1beta2` < `v1` < `v2`. Other names come first, in reverse
+/// alphabetical order.
 ///
 /// UPSTREAM: apimachinery pkg/version/helpers.go
 fn compare_versions(one: &str, other: &str) -> Ordering {

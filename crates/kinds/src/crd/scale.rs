@@ -1,4 +1,4 @@
-//! Custom resources as `autoscaling/v1` `Scale`.
+//! The subresource `scale` of custom resources, as `autoscaling/v1` `Scale`.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/registry/customresource/etcd.go, apimachinery
 //! pkg/apis/meta/v1/unstructured/helpers.go
@@ -13,7 +13,7 @@ use crate::structural::error;
 use crate::structural::json::verbose;
 use crate::structural::props::Props;
 
-/// The paths of the fields of a `Scale`.
+/// The field paths of the scale subresource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScalePaths {
     /// The path of the desired replicas, such as `.spec.replicas`.
@@ -24,7 +24,7 @@ pub struct ScalePaths {
     pub label_selector: Option<String>,
 }
 
-/// A field that is not what its path says, in upstream's words.
+/// An error about the value at a path, with upstream's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NestedError(String);
 
@@ -36,7 +36,7 @@ impl fmt::Display for NestedError {
 
 impl std::error::Error for NestedError {}
 
-/// The names in a path; a point in front is not one of them.
+/// The segments of a path, without the leading dot.
 fn split(path: &str) -> impl Iterator<Item = &str> + Clone {
     path.strip_prefix('.').unwrap_or(path).split('.')
 }
@@ -65,7 +65,7 @@ fn mismatch(place: &str, value: &Json, expected: &str) -> NestedError {
     ))
 }
 
-/// Follows a path; `None` if it ends early.
+/// The value at a path; `None` if it is absent.
 fn nested<'j>(object: &'j Json, path: &str) -> Result<Option<&'j Json>, NestedError> {
     let mut value = object;
     for (at, name) in split(path).enumerate() {
@@ -115,26 +115,26 @@ impl ScalePaths {
         }
     }
 
-    /// The number of replicas an object asks for, if it says.
+    /// The desired number of replicas of an object, if set.
     ///
     /// # Errors
     ///
-    /// The path leads through or to something of another type.
+    /// The path contains a value of another type.
     pub fn spec_replicas(&self, object: &Json) -> Result<Option<i64>, NestedError> {
         nested_integer(object, &self.spec_replicas)
     }
 
-    /// The path of the replicas that are asked for.
+    /// The path of the desired replicas.
     #[must_use]
     pub fn spec_replicas_path(&self) -> &str {
         &self.spec_replicas
     }
 
-    /// The `Scale` of an object. Where it says nothing of replicas, there are none.
+    /// The `Scale` of an object. Unset replicas are zero.
     ///
     /// # Errors
     ///
-    /// A path leads through or to something of another type.
+    /// A path contains a value of another type.
     pub fn to_scale(&self, object: &Json) -> Result<Json, NestedError> {
         let spec = nested_integer(object, &self.spec_replicas)?.unwrap_or(0);
         let status = nested_integer(object, &self.status_replicas)?.unwrap_or(0);
@@ -155,8 +155,8 @@ impl ScalePaths {
                 metadata.insert(name.to_owned(), value.clone());
             }
         }
-        // Zeros of the specification are left out on the wire, those of the status are not. The
-        // upper half of a number is cut off, as upstream does.
+        // Zeros of the spec are omitted on the wire, those of the status are not. Numbers are truncated to 32 bits,
+        // as upstream does.
         let (spec, status) = (spec as i32, status as i32);
         let mut scale = json!({
             "apiVersion": "autoscaling/v1",
@@ -174,12 +174,11 @@ impl ScalePaths {
         Ok(scale)
     }
 
-    /// Takes over into an object what a client changed in its `Scale`: the replicas, and the
-    /// resource version if it names one.
+    /// Applies an updated `Scale` to an object: the replicas, and the resourceVersion if set.
     ///
     /// # Errors
     ///
-    /// Something on the way is no map, or the `Scale` has no whole number of replicas.
+    /// The path contains a value that is not a map, or the `Scale` has no integer replicas.
     pub fn from_scale(&self, object: &mut Json, scale: &Json) -> Result<(), NestedError> {
         let replicas = nested_integer(scale, ".spec.replicas")?.unwrap_or(0);
         set_nested(object, &self.spec_replicas, replicas.into())?;
@@ -195,7 +194,7 @@ impl ScalePaths {
         validate_replicas(object, &self.spec_replicas, errors);
     }
 
-    /// As [`Self::validate_spec`], for the status.
+    /// Like [`Self::validate_spec`], for the status.
     pub(super) fn validate_status(&self, object: &Json, errors: &mut FieldErrors) {
         validate_replicas(object, &self.status_replicas, errors);
         if let Some(path) = &self.label_selector

@@ -1,7 +1,6 @@
-//! The status of a definition: which names it got, and whether it is served.
+//! The status of a definition: accepted names and conditions.
 //!
-//! Upstream has controllers for this. Here they are functions over the definition and the time, to be
-//! called in the write that changes it.
+//! Upstream's controllers are functions of the definition and the time here, called within the write.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/controller/{status,establish,apiapproval,nonstructuralschema},
 //! pkg/registry/customresourcedefinition/strategy.go
@@ -26,13 +25,13 @@ pub struct Condition<'a> {
     pub condition_type: &'a str,
     /// `True`, `False` or `Unknown`.
     pub status: &'a str,
-    /// One word for machines.
+    /// The reason, in CamelCase.
     pub reason: &'a str,
-    /// A sentence for people.
+    /// The human-readable message.
     pub message: &'a str,
 }
 
-/// The status of a definition nobody has looked at yet.
+/// The status of a new definition.
 pub(super) fn empty() -> Json {
     json!({
         "acceptedNames": { "kind": "", "plural": "" },
@@ -46,7 +45,7 @@ fn names(definition: &Json, place: &str) -> Map<String, Json> {
     names.cloned().unwrap_or_default()
 }
 
-/// Clears what a client may not set on create, and records the version that is stored.
+/// Resets fields that a client cannot set on create, and records the storage version.
 pub fn prepare_create(definition: &mut Json) {
     if let Some(definition) = definition.as_object_mut() {
         definition.insert("status".to_owned(), empty());
@@ -55,7 +54,7 @@ pub fn prepare_create(definition: &mut Json) {
     record_stored_version(definition);
 }
 
-/// Clears what a client may not set on update, and records the version that is stored.
+/// Resets fields that a client cannot set on update, and records the storage version.
 pub fn prepare_update(new: &mut Json, old: &Json) {
     if let Some(new) = new.as_object_mut() {
         let status = old.get("status").map_or_else(empty, copy);
@@ -72,7 +71,7 @@ pub fn prepare_update(new: &mut Json, old: &Json) {
     record_stored_version(new);
 }
 
-/// Clears what a client may not set when it updates the status.
+/// Resets fields that a client cannot set in a status update.
 pub fn prepare_status_update(new: &mut Json, old: &Json) {
     if let (Some(new), Some(spec)) = (new.as_object_mut(), old.get("spec")) {
         new.insert("spec".to_owned(), copy(spec));
@@ -106,7 +105,7 @@ fn record_stored_version(definition: &mut Json) {
     }
 }
 
-/// Sets a condition. Its time changes only with its status.
+/// Sets a condition. `lastTransitionTime` changes with the status only.
 pub fn set_condition(definition: &mut Json, condition: &Condition<'_>, now: Time) {
     let status = definition.as_object_mut().map(|definition| {
         definition
@@ -166,8 +165,7 @@ fn find<'j>(definition: &'j Json, condition_type: &str) -> Option<&'j Json> {
     conditions.iter().find(is_it)
 }
 
-/// Returns true if a definition has a condition with that status, such as `Established` with
-/// `True`.
+/// Returns true if a definition has a condition with this status, such as `Established` with `True`.
 #[must_use]
 pub fn has_status(definition: &Json, condition_type: &str, status: &str) -> bool {
     let found = find(definition, condition_type).and_then(|found| found.get("status"));
@@ -184,10 +182,10 @@ fn says(definition: &Json, condition: &Condition<'_>) -> bool {
         && text("message") == condition.message
 }
 
-/// Gives a definition those of its names that no other definition of its group has, and sets the
-/// conditions `NamesAccepted` and `Established`. Returns whether anything changed.
+/// Accepts the names that no other definition of the group has, and sets the conditions `NamesAccepted` and
+/// `Established`. Returns true if the status changed.
 ///
-/// Of `others`, those of other groups and the definition itself may be among them.
+/// `others` may include definitions of other groups, and this definition.
 pub fn accept_names<'a>(
     definition: &mut Json,
     others: impl IntoIterator<Item = &'a Json>,
@@ -256,7 +254,7 @@ fn same_names(one: &Map<String, Json>, other: &Map<String, Json>) -> bool {
     given(one) == given(other)
 }
 
-/// The names other definitions of a group have.
+/// The accepted names of a group's definitions.
 #[derive(Debug, Default)]
 struct Used {
     resources: HashSet<String>,
@@ -267,8 +265,8 @@ impl Used {
     fn in_group<'a>(definition: &Json, others: impl IntoIterator<Item = &'a Json>) -> Self {
         let mut used = Self::default();
         let group = definition.pointer("/spec/group");
-        // A definition's own accepted names are among those used, as they are upstream: a name it
-        // moves to another of its fields is taken.
+        // The definition's own accepted names count as used, as upstream: a name that moves to another field
+        // conflicts.
         let own = definition.pointer("/metadata/name").cloned();
         let is_other = |other: &&Json| {
             other.pointer("/spec/group") == group && other.pointer("/metadata/name") != own.as_ref()
@@ -295,7 +293,7 @@ impl Used {
     }
 }
 
-/// The names a definition gets, and the last conflict if there is one.
+/// The accepted names, and the last conflict, if any.
 fn negotiate(
     requested: &Map<String, Json>,
     accepted: &Map<String, Json>,
@@ -354,9 +352,9 @@ fn aggregate_texts(texts: &[String]) -> String {
     }
 }
 
-/// Makes a definition whose names are accepted established. Returns whether anything changed.
+/// Sets the condition `Established` of a definition with accepted names. Returns true if the status changed.
 ///
-/// Upstream waits five seconds where several servers share a store; a single server need not.
+/// Upstream waits five seconds for other servers of the cluster; a single server need not.
 pub fn establish(definition: &mut Json, now: Time) -> bool {
     if !has_status(definition, "NamesAccepted", "True")
         || has_status(definition, "Established", "True")
@@ -384,8 +382,8 @@ pub fn establish(definition: &mut Json, now: Time) -> bool {
     true
 }
 
-/// Sets the condition that says whether a definition in a group of the community is approved.
-/// Returns whether anything changed.
+/// Sets the condition `KubernetesAPIApprovalPolicyConformant` in protected groups. Returns true if the status
+/// changed.
 pub fn api_approval(definition: &mut Json, now: Time) -> bool {
     let group = definition.pointer("/spec/group").and_then(Json::as_str);
     if !validation::is_protected(group.unwrap_or_default()) {
@@ -411,8 +409,7 @@ pub fn api_approval(definition: &mut Json, now: Time) -> bool {
     true
 }
 
-/// Sets or removes the condition that says that a schema is not structural. Returns whether anything
-/// changed.
+/// Sets or removes the condition `NonStructuralSchema`. Returns true if the status changed.
 pub fn non_structural_schema(definition: &mut Json, now: Time) -> bool {
     const TYPE: &str = "NonStructuralSchema";
     let errors = validation::non_structural(definition);
@@ -480,7 +477,7 @@ mod tests {
             "reason": "InitialNamesAccepted", "message": "the initial names have been accepted",
             "lastTransitionTime": "1970-01-01T00:00:05Z" });
         assert_eq!(widgets["status"]["conditions"][1], established);
-        // There is nothing left to do.
+        // A second call changes nothing.
         assert!(!accept_names(&mut widgets, [], at(9)));
         assert!(!establish(&mut widgets, at(9)));
     }
@@ -496,7 +493,7 @@ mod tests {
         let accepted = json!({ "plural": "gadgets", "kind": "", "listKind": "GadgetList" });
         assert_eq!(second["status"]["acceptedNames"], accepted);
         let conditions = &second["status"]["conditions"];
-        // The last conflict is told.
+        // The last conflict is reported.
         assert_eq!(conditions[0]["reason"], "KindConflict");
         assert_eq!(conditions[0]["message"], "\"Widget\" is already in use");
         assert_eq!(conditions[1]["reason"], "NotAccepted");
@@ -510,7 +507,7 @@ mod tests {
         let message = "[\"w\" is already in use, \"widgets\" is already in use]";
         assert_eq!(short_names["message"], message);
 
-        // Another group has names of its own.
+        // Names are scoped to the group.
         first["spec"]["group"] = "other.com".into();
         assert!(accept_names(&mut second, [&first], at(3)));
         assert!(has_status(&second, "NamesAccepted", "True"));
@@ -610,7 +607,7 @@ mod tests {
         assert!(establish(&mut definition, at(1)));
         let found = &definition["status"]["conditions"][1];
         assert_eq!(found["reason"], "InvalidCABundle");
-        // The status did not change, so neither did its time.
+        // The status did not change, so the time is unchanged.
         assert_eq!(found["lastTransitionTime"], "1970-01-01T00:00:00Z");
     }
 }

@@ -1,8 +1,7 @@
 //! Validation of CustomResourceDefinitions.
 //!
-//! Errors name fields as upstream's internal form has them: what all versions have in common stands
-//! at the top of the specification there, so the schema of a single version is
-//! `spec.validation.openAPIV3Schema`.
+//! Error paths are those of upstream's internal type, in which fields common to all versions are at the top level of
+//! the spec: the schema of a single version is `spec.validation.openAPIV3Schema`.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/validation/validation.go
 
@@ -35,7 +34,7 @@ use versions::Hoisted;
 pub(super) use approval::{Approval, approval, is_protected};
 pub(super) use conversion::ca_bundle_error;
 
-/// The requirements on a definition. An update requires no more than the old definition met.
+/// The validation options of a definition. An update requires only what the old definition satisfies.
 #[derive(Debug, Clone)]
 struct Options {
     recognized_review_version: bool,
@@ -46,10 +45,10 @@ struct Options {
     pruned_defaults: bool,
     atomic_sets: bool,
     map_keys: bool,
-    /// Versions whose schemas stay as they are: their rules may cost what they cost.
+    /// Versions with unchanged schemas, whose rules are exempt from cost limits.
     unchanged: HashSet<String>,
     invalid_ca_bundle: bool,
-    /// Versions that may keep more selectable fields than allowed; the empty name is for all.
+    /// Versions that may exceed the limit of selectable fields; the empty name means all.
     many_selectable: HashSet<String>,
 }
 
@@ -65,7 +64,7 @@ impl Options {
             atomic_sets: true,
             map_keys: true,
             unchanged: HashSet::new(),
-            // It matters only once the definition is established.
+            // It is validated only once the definition is established.
             invalid_ca_bundle: true,
             many_selectable: HashSet::new(),
         }
@@ -94,7 +93,7 @@ impl Options {
     }
 }
 
-/// Checks a new definition, with its defaults and its status filled in.
+/// Validates a new definition, with defaults and status set.
 #[must_use]
 pub fn validate_create(definition: &Json) -> FieldErrors {
     let empty = Map::new();
@@ -111,7 +110,7 @@ pub fn validate_create(definition: &Json) -> FieldErrors {
     errors
 }
 
-/// Checks a definition that replaces another, with its defaults and its status filled in.
+/// Validates an update of a definition, with defaults and status set.
 #[must_use]
 pub fn validate_update(definition: &Json, old: &Json) -> FieldErrors {
     let empty = Map::new();
@@ -167,7 +166,7 @@ pub fn validate_update(definition: &Json, old: &Json) -> FieldErrors {
     errors
 }
 
-/// Checks a definition whose status replaces that of another.
+/// Validates a status update of a definition.
 #[must_use]
 pub fn validate_status_update(definition: &Json, old: &Json) -> FieldErrors {
     let mut errors = validate_metadata_change(definition, old);
@@ -218,7 +217,7 @@ fn unrecognized_formats(definition: &Json) -> Vec<String> {
     formats
 }
 
-/// Errors of schemas that are not structural, for the condition that tells of them.
+/// The errors of non-structural schemas, for the condition `NonStructuralSchema`.
 pub(super) fn non_structural(definition: &Json) -> FieldErrors {
     let empty = Map::new();
     let spec = spec_of(definition, &empty);
@@ -248,7 +247,7 @@ fn spec_of<'j>(definition: &'j Json, empty: &'j Map<String, Json>) -> Props<'j> 
     Props(spec.unwrap_or(empty))
 }
 
-/// Refuses schemas that are deeper or larger than anything here is willing to follow.
+/// Rejects schemas beyond the limits of depth and size.
 fn check_size(spec: Props<'_>) -> Option<FieldErrors> {
     for (at, version) in spec.schemas("versions").enumerate() {
         let schema = version.schema("schema");
@@ -273,7 +272,7 @@ fn validate_name(definition: &Json, spec: Props<'_>) -> FieldErrors {
         .map(|names| names.text("plural"))
         .unwrap_or_default();
     let want = format!("{plural}.{}", spec.text("group"));
-    // Either name has to be this one, besides being a name at all.
+    // Both must equal this name, in addition to being valid.
     for (field, name) in [
         ("metadata.name", &meta.name),
         ("metadata.generateName", &meta.generate_name),
@@ -329,7 +328,7 @@ fn validate_status(definition: &Json, spec: Props<'_>) -> FieldErrors {
         ));
         return errors;
     }
-    // The last place of each version; one that is found in the specification is done with.
+    // The index of each stored version; versions found in the spec are removed.
     let mut left: HashMap<&str, usize> = stored
         .iter()
         .zip(0..)
@@ -433,7 +432,7 @@ fn validate_group(group: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Every version needs a schema, or at least those that are served and pruned.
+/// All versions require a schema, or at least served versions with pruning.
 fn validate_presence(
     hoisted: &Hoisted<'_>,
     options: &Options,
@@ -461,7 +460,7 @@ fn validate_presence(
     }
 }
 
-/// A value that has to be one of a few.
+/// Validates an enum value.
 fn validate_choice(
     place: &Path<'_>,
     value: &str,

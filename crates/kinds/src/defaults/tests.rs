@@ -1,4 +1,4 @@
-//! Defaults, kind by kind. A Go program over upstream's scheme answered the same.
+//! Defaults by kind, compared with a Go program that uses upstream's scheme.
 
 use serde_json::{Value, json};
 
@@ -9,13 +9,13 @@ use crate::typed::type_of;
 
 use super::apply;
 
-/// Reads an object and fills in its defaults.
+/// Decodes an object and applies its defaults.
 fn defaulted(api_version: &str, kind: &str, object: Value) -> Value {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let ty = type_of(group, version, kind).unwrap();
     let mut value = ty.decode_value(&object).unwrap().value;
     apply(group, version, kind, &mut value);
-    // What comes out is in normal form, and filling in again changes nothing.
+    // The result is in normal form, and defaulting is idempotent.
     assert_eq!(ty.decode_value(&value).unwrap().value, value);
     let mut again = value.clone();
     apply(group, version, kind, &mut again);

@@ -1,11 +1,11 @@
-//! Fields that field selectors may name, and how each is read from an object.
+//! Selectable fields, and how they are read from an object.
 
 use serde_json::Value;
 
-/// A field that field selectors may name.
+/// A selectable field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldSelector {
-    /// The label as clients write it.
+    /// The field label, as clients write it.
     pub label: &'static str,
     read: Read,
 }
@@ -13,20 +13,20 @@ pub struct FieldSelector {
 /// The conversion of a field to the string that selectors compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Read {
-    /// The text at a path; empty when absent.
+    /// The string at a path; empty if absent.
     Text(&'static [&'static str]),
-    /// The boolean at a path; `false` when absent.
+    /// The boolean at a path; `false` if absent.
     Flag(&'static [&'static str]),
-    /// The number at a path; `0` when absent.
+    /// The number at a path; `0` if absent.
     Number(&'static [&'static str]),
-    /// The first of these texts that is not empty.
+    /// The first nonempty string of several paths.
     FirstOf(&'static [&'static [&'static str]]),
-    /// Supported in name only: it is in no object's set of fields.
+    /// Accepted, but absent from the field set of every object.
     Absent,
 }
 
 impl FieldSelector {
-    /// The text that selectors compare, for one object.
+    /// The field of an object as the string that selectors compare.
     #[must_use]
     pub fn read(&self, object: &Value) -> String {
         match self.read {
@@ -90,7 +90,7 @@ pub(crate) const fn number_selector(
     }
 }
 
-/// The first of several texts that is not empty.
+/// The first nonempty string of several paths.
 pub(crate) const fn first_of(
     label: &'static str,
     paths: &'static [&'static [&'static str]],
@@ -101,7 +101,7 @@ pub(crate) const fn first_of(
     }
 }
 
-/// A field that selectors may name and that is in no object's set of fields.
+/// A field that is accepted, but absent from the field set of every object.
 pub(crate) const fn absent(label: &'static str) -> FieldSelector {
     FieldSelector {
         label,

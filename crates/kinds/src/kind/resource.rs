@@ -1,7 +1,7 @@
-//! The row of a resource: its names, its rules for writes, and the [`Kind`] it points to.
+//! The row of a resource: its names, its write rules, and its [`Kind`].
 //!
-//! UPSTREAM: api/discovery/ for names and verbs, pkg/registry/*/strategy.go for the rules of
-//! updates and generations.
+//! UPSTREAM: api/discovery/ for names and verbs, pkg/registry/*/strategy.go for update
+//! rules and generations.
 
 use super::Kind;
 
@@ -11,40 +11,40 @@ use super::Kind;
 pub struct Resource {
     /// The API group; empty for the core group.
     pub group: &'static str,
-    /// The version inside the group.
+    /// The API version.
     pub version: &'static str,
-    /// The name in paths.
+    /// The plural name, as in paths.
     pub plural: &'static str,
-    /// The name of one object, for clients.
+    /// The singular name.
     pub singular: &'static str,
     /// The kind of one object.
     pub kind: &'static str,
     /// The kind of a list.
     pub list_kind: &'static str,
-    /// Objects live in namespaces.
+    /// True for a namespaced resource.
     pub namespaced: bool,
-    /// Abbreviations, for clients.
+    /// The short names.
     pub short_names: &'static [&'static str],
-    /// Groups of resources, for clients: `kubectl get all`.
+    /// The categories, such as `all` in `kubectl get all`.
     pub categories: &'static [&'static str],
     /// The verbs, in alphabetical order.
     pub verbs: &'static [&'static str],
-    /// Parts with a path of their own, in alphabetical order.
+    /// The subresources, in alphabetical order.
     pub subresources: &'static [Subresource],
-    /// Group, version and plural under which objects are stored. Resources that share it are views
-    /// of one set of objects.
+    /// The group, version and plural under which objects are stored. Resources with the same storage are views of the
+    /// same objects.
     pub storage: (&'static str, &'static str, &'static str),
-    /// The prefix of the keys in etcd, below kube-apiserver's own.
+    /// The etcd key prefix, below kube-apiserver's own.
     pub etcd_prefix: &'static str,
-    /// A PUT on a missing object creates it.
+    /// True if a PUT on a missing object creates it.
     pub allow_create_on_update: bool,
-    /// A PUT without a resourceVersion overwrites whatever is there.
+    /// True if a PUT without resourceVersion overwrites the object unconditionally.
     pub allow_unconditional_update: bool,
     /// The handling of `metadata.generation`.
     pub generation: Generation,
-    /// Deletion waits for a grace period.
+    /// True for graceful deletion.
     pub graceful: bool,
-    /// Everything else about the kind.
+    /// The behaviour of the kind.
     pub rules: &'static dyn Kind,
 }
 
@@ -56,16 +56,16 @@ impl PartialEq for Resource {
 
 impl Eq for Resource {}
 
-/// A part of an object with a path of its own.
+/// A subresource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subresource {
     /// The last segment of its path.
     pub name: &'static str,
-    /// The group of the kind it speaks.
+    /// The group of its kind.
     pub group: &'static str,
-    /// The version of the kind it speaks.
+    /// The version of its kind.
     pub version: &'static str,
-    /// The kind it speaks.
+    /// Its kind.
     pub kind: &'static str,
     /// The verbs, in alphabetical order.
     pub verbs: &'static [&'static str],
@@ -74,28 +74,28 @@ pub struct Subresource {
 /// The handling of `metadata.generation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generation {
-    /// It is whatever the client sent when the object was created.
+    /// It keeps the value that the client set on create.
     Untouched,
-    /// It is 1, for ever.
+    /// It is always 1.
     CreateOnly,
-    /// It starts at 1 and rises when one of these members changes.
+    /// It starts at 1, and is incremented when one of these fields changes.
     Members(&'static [&'static str]),
-    /// It starts with what the client sent and rises when one of these members changes.
+    /// It starts with the client's value, and is incremented when one of these fields changes.
     UpdateOnly(&'static [&'static str]),
-    /// As [`Self::Members`], also when the change is of a field that is dropped afterwards.
+    /// Like [`Self::Members`], but also incremented when a changed field is dropped afterwards.
     Sent(&'static [&'static str]),
-    /// As [`Self::Members`], also when a list without elements takes the place of none.
+    /// Like [`Self::Members`], but an empty list differs from an absent one.
     Exact(&'static [&'static str]),
 }
 
 impl Resource {
-    /// The subresource called `name`.
+    /// The subresource with this name.
     #[must_use]
     pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
         self.subresources.iter().find(|part| part.name == name)
     }
 
-    /// `group/version`, or the version alone in the core group.
+    /// `group/version`, or only the version in the core group.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
@@ -215,7 +215,7 @@ impl Resource {
         self
     }
 
-    /// Stores objects in etcd under another name than the plural.
+    /// Sets an etcd key prefix that differs from the plural.
     ///
     /// UPSTREAM: pkg/kubeapiserver/default_storage_factory_builder.go (SpecialDefaultResourcePrefixes)
     pub(crate) const fn in_etcd_as(mut self, prefix: Name) -> Self {

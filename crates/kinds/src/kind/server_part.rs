@@ -1,24 +1,24 @@
-//! The parts of the API server that are made from stored objects.
+//! Components of the API server that are built from stored objects.
 
 use lockgate_api::registration::ConfigurationKind;
 use lockgate_api::registration::policy::Registered;
 
-/// A part of the server that follows the stored objects of a kind.
+/// A component that follows the stored objects of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerPart {
-    /// The webhooks that are called.
+    /// Webhook dispatch.
     Webhooks(ConfigurationKind),
-    /// The admission policies and bindings that are enforced.
+    /// Admission policies and bindings.
     Policies(Registered),
     /// The labels and phases of namespaces.
     Namespaces,
     /// The rules of roles.
     Roles,
-    /// The subjects of roles.
+    /// The subjects of role bindings.
     RoleBindings,
-    /// The custom resources that are served.
+    /// Custom resources.
     Definitions,
-    /// The addresses that are allocated, and those of webhooks behind Services.
+    /// Allocated cluster IPs, and the Services of webhooks.
     Services,
     /// The endpoints of webhooks behind Services.
     EndpointSlices,
@@ -26,16 +26,16 @@ pub enum ServerPart {
     ApiServices,
     /// The classification of requests.
     FlowSchemas,
-    /// The seats of requests.
+    /// The seats of priority levels.
     PriorityLevels,
-    /// The graph by which nodes are authorized.
+    /// The graph of the node authorizer.
     NodeGraph(Related),
 }
 
-/// An object that nodes are authorized by.
+/// An object in the node authorizer's graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Related {
-    /// A Pod, with everything it refers to.
+    /// A Pod, with the objects that it references.
     Pod,
     /// A PersistentVolume.
     Volume,

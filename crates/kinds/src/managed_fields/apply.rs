@@ -1,4 +1,4 @@
-//! Server-side apply: a client says which fields it wants, and owns exactly those.
+//! Server-side apply: a manager owns exactly the fields of its applied configuration.
 //!
 //! UPSTREAM: apimachinery pkg/util/managedfields/internal/{fieldmanager,versioncheck,
 //! lastappliedupdater,lastappliedmanager,skipnonapplied,structuredmerge,conflict}.go,
@@ -29,38 +29,38 @@ use super::{FieldManager, Problem};
 /// The manager of fields that existed before tracking began.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// The client whose client-side apply is taken over.
+/// The manager whose client-side apply is migrated.
 const KUBECTL: &str = "kubectl";
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The annotations of an object may come to so many bytes.
+/// The maximum total size of an object's annotations, in bytes.
 // UPSTREAM: apimachinery pkg/api/validation/objectmeta.go (TotalAnnotationSizeLimitB)
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
-/// The maximum text size of conflicts. Many conflicts at deep paths with long keys would take gigabytes.
+/// The maximum total length of conflict messages. Many conflicts at deep paths with long keys would take gigabytes.
 const TEXT_BUDGET: usize = 1 << 20;
 
-/// Why a configuration was not applied.
+/// The error of an apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApplyError {
-    /// Others own fields that would change: 409, with one cause for each.
+    /// Other managers own fields that would change: 409, with one cause per field.
     Conflicts {
-        /// The message of the answer.
+        /// The message of the response.
         message: String,
-        /// The fields and their owners.
+        /// The conflicting fields with their managers.
         causes: Vec<ConflictCause>,
     },
-    /// The configuration is not one: 400.
+    /// The configuration is malformed: 400.
     BadRequest(String),
-    /// The configuration does not fit its type, or the object cannot be merged into: 500.
+    /// The configuration does not match its type, or merging failed: 500.
     Other(String),
 }
 
-/// A field that somebody else owns; the reason is `FieldManagerConflict`.
+/// A field of another manager; the reason is `FieldManagerConflict`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConflictCause {
-    /// With whom the conflict is.
+    /// The message, which names the manager.
     pub message: String,
     /// The path of the field.
     pub field: String,
@@ -78,7 +78,7 @@ impl fmt::Display for ApplyError {
 
 impl std::error::Error for ApplyError {}
 
-/// Why merging failed.
+/// The reason of a failed merge.
 enum Failure {
     Conflicts(Vec<Conflict>),
     Bad(String),
@@ -105,13 +105,12 @@ struct Applied {
 }
 
 impl FieldManager<'_> {
-    /// Applies a configuration to an object, or creates one. The result has its owners in
-    /// `metadata.managedFields`; reading it as its type and filling in defaults is left to the
-    /// caller, who words what goes wrong there with [`conversion_error`](Self::conversion_error).
+    /// Applies a configuration to an object, or creates it. The result has updated `metadata.managedFields`; the
+    /// caller decodes and defaults it, and reports decoding errors with [`conversion_error`](Self::conversion_error).
     ///
     /// # Errors
     ///
-    /// [`ApplyError`], in upstream's words.
+    /// [`ApplyError`], with upstream's message.
     pub fn apply(
         &self,
         live: Option<&Value>,
@@ -183,7 +182,7 @@ impl FieldManager<'_> {
         Ok(Managed { object, sets_time })
     }
 
-    /// The error of a configuration whose merged object could not be read as its type.
+    /// The error of a configuration whose merged object cannot be decoded.
     #[must_use]
     pub fn conversion_error(&self, config: &Value, problem: &str) -> ApplyError {
         ApplyError::Other(format!(
@@ -296,7 +295,7 @@ impl FieldManager<'_> {
         })
     }
 
-    /// Takes off what the owner wanted last time, no longer wants, and nobody else owns.
+    /// Removes fields that the manager applied last time, omits now, and that no other manager owns.
     fn prune(&self, merged: Value, owners: &Owners, last: Option<Owner>) -> Result<Value, Problem> {
         let Some(last) = last.filter(|last| !last.fields.is_empty()) else {
             return Ok(merged);
@@ -317,7 +316,7 @@ impl FieldManager<'_> {
             "failed add back dangling items: failed to convert pruned object to last applied \
              version",
         ))?;
-        // What was unowned, or somebody's who does not apply, stays.
+        // Unowned fields, and fields of updaters, are kept.
         let pruned = match pruned {
             Some(pruned) => {
                 let kept = named_fields(ty, &pruned);
@@ -336,7 +335,7 @@ impl FieldManager<'_> {
         }
     }
 
-    /// Adds back what owners own, in the versions they own it in.
+    /// Adds back fields of other managers, in their versions.
     fn add_back_owned(
         &self,
         merged: &Value,
@@ -349,7 +348,7 @@ impl FieldManager<'_> {
             let fields = by_version.entry(&owner.api_version).or_default();
             fields.push(owner.fields.clone());
         }
-        // Conversion may need fields that were taken off, so the version at hand comes first.
+        // Conversion may need removed fields, so the current version comes first.
         let own = by_version.remove(first).map(|fields| (first, fields));
         for (version, owned) in own.into_iter().chain(by_version) {
             let owned = FieldSet::union_of(owned);
@@ -372,7 +371,7 @@ impl FieldManager<'_> {
         Ok(pruned)
     }
 
-    /// Conflicts that are not explained by kubectl's having applied the same fields on its own.
+    /// The conflicts except those caused by kubectl's own client-side apply of the same fields.
     fn remaining_conflicts(
         &self,
         live: &Value,
@@ -388,7 +387,7 @@ impl FieldManager<'_> {
         if rest.is_empty() { Ok(()) } else { Err(rest) }
     }
 
-    /// The fields that client-side apply set and that are still as it set them.
+    /// The fields of the last client-side apply whose values are unchanged.
     fn last_applied_fields(&self, live: &Value) -> Option<FieldSet> {
         let ty = self.shape.root();
         let last = last_applied(live)?;
@@ -480,7 +479,7 @@ fn last_applied(object: &Value) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Keeps the annotation of client-side apply up to date where there is one.
+/// Updates the last-applied annotation of client-side apply, if present.
 fn update_last_applied(object: &mut Value, config: &Value) {
     if last_applied(object).is_none() {
         return;
@@ -511,7 +510,7 @@ fn update_last_applied(object: &mut Value, config: &Value) {
     }
 }
 
-/// The annotations of an object; what is null among them is empty.
+/// The annotations of an object; null values are replaced by empty strings.
 fn annotations_of(metadata: &mut Map<String, Value>) -> Option<&mut Map<String, Value>> {
     let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
     for value in annotations.values_mut().filter(|value| value.is_null()) {

@@ -1,6 +1,6 @@
-//! The fields of an object, and the fields in which two objects differ.
+//! The field set of an object, and the differences of two objects.
 //!
-//! Both walk without checking: objects have been [validated](super::validate) before.
+//! Neither validates: objects have been [validated](super::validate) before.
 //!
 //! UPSTREAM: structured-merge-diff typed/{compare,tofieldset}.go
 
@@ -31,12 +31,12 @@ pub(super) fn compare(ty: Ref<'_>, old: &Value, new: &Value) -> Comparison {
     }
 }
 
-/// The fields of an object.
+/// The field set of an object.
 pub(super) fn fields(ty: Ref<'_>, value: &Value) -> FieldSet {
     fields_of(ty, value).children
 }
 
-/// The differences at one place and below it.
+/// The differences at a path and below.
 #[derive(Debug, Default)]
 struct Delta {
     added: Part,
@@ -53,7 +53,7 @@ impl Delta {
         }
     }
 
-    /// Takes over the differences of a child.
+    /// Adds the differences of a child.
     fn take(&mut self, child: Self, step: impl FnOnce() -> Element) {
         let parts = [
             (&mut self.added, child.added),
@@ -85,7 +85,7 @@ fn differ(ty: Ref<'_>, old: Side<'_>, new: Side<'_>) -> Delta {
     delta
 }
 
-/// A value that is on one side alone, and every field below it.
+/// A value that exists on one side only, with all nested fields.
 fn whole(ty: Ref<'_>, value: &Value) -> Part {
     let entries = match value {
         Value::Object(members) if !members.is_empty() => match ty.resolve().deduce(Some(value)) {
@@ -113,7 +113,7 @@ fn whole(ty: Ref<'_>, value: &Value) -> Part {
                     let (element, value) = group.first()?;
                     let part = match group {
                         [_] => whole(list.element, value),
-                        // Elements that are called the same are one field.
+                        // Duplicate list elements are one field.
                         _ => Part {
                             member: true,
                             children: FieldSet::default(),
@@ -191,8 +191,7 @@ fn members(map: &MapOf<'_>, old: &Value, new: &Value) -> Delta {
     }
 }
 
-/// The elements of a list with how they are called, sorted by that. Elements that are called the
-/// same stand together in the order of the list.
+/// The elements of a list with their path elements, sorted by path element. Duplicates are adjacent, in list order.
 pub(super) fn called<'v>(list: &List<'_>, side: Side<'v>) -> Vec<Called<'v>> {
     let mut found: Vec<_> = side
         .and_then(Value::as_array)
@@ -234,7 +233,7 @@ fn elements(list: &List<'_>, old: &Value, new: &Value) -> Delta {
         };
         let child = match (old.len(), new.len()) {
             (0 | 1, 0 | 1) => differ(list.element, first(old), first(new)),
-            // Elements that are called the same are compared together.
+            // Duplicate elements are compared together.
             (2.., 2..) => {
                 let mut child = Delta::default();
                 child.modified.member = old.len() != new.len()
@@ -290,7 +289,7 @@ fn fields_of(ty: Ref<'_>, value: &Value) -> Part {
                 let Some((element, value)) = group.first() else {
                     continue;
                 };
-                // What is called the same is owned together.
+                // Duplicate elements are owned together.
                 let mut child = if group.len() == 1 {
                     fields_of(list.element, value)
                 } else {

@@ -1,5 +1,5 @@
-//! Configurations that mutating policies make: merged like those that are applied, but nobody owns
-//! them, and what has one owner as a whole may not be in them.
+//! Apply configurations of mutating policies: merged like server-side apply, without managed fields, and without
+//! atomic lists, maps or structs.
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/policy/mutating/patch/smd.go
 
@@ -10,10 +10,10 @@ use super::shape::{Ref, Shape};
 use super::validate::{Duplicates, validate, validate_constructed};
 use super::{Problem, shape::Atom};
 
-/// A configuration that cannot be merged, in upstream's words.
+/// An apply configuration that cannot be merged, with upstream's message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigurationError {
-    /// The configuration or the object does not fit the shape.
+    /// The configuration or the object does not match the shape.
     #[error("{step}: {problem}")]
     Mismatch {
         /// The step that failed.
@@ -21,16 +21,16 @@ pub enum ConfigurationError {
         /// The reason.
         problem: String,
     },
-    /// The configuration sets parts of atomic values.
+    /// The configuration sets atomic values.
     #[error("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}", .0.join(", "))]
     Atomic(Vec<String>),
 }
 
-/// The object with all that a configuration says.
+/// Merges an apply configuration into an object.
 ///
 /// # Errors
 ///
-/// The configuration or the object does not fit the shape.
+/// The configuration or the object does not match the shape.
 pub fn merge_configuration(
     shape: Shape<'_>,
     live: &Value,
@@ -58,7 +58,7 @@ pub fn merge_configuration(
     Ok(merge(ty, live, configuration))
 }
 
-/// The paths of everything that has one owner as a whole.
+/// Collects the paths of all atomic values.
 fn find_atomics(ty: Ref<'_>, value: &Value, path: String, found: &mut Vec<String>) {
     let Atom { map, list, .. } = ty.resolve();
     match (value, map, list) {

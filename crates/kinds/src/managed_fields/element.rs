@@ -1,4 +1,4 @@
-//! The steps of a path into an object.
+//! Path elements.
 //!
 //! UPSTREAM: structured-merge-diff fieldpath/{element,serialize-pe}.go
 
@@ -15,26 +15,26 @@ use super::value;
 /// A path element: a field name, or a list element by keys, value or index.
 #[derive(Debug, Clone)]
 pub enum Element {
-    /// The member of a map or a struct.
+    /// The field of a map or struct.
     Field(Cow<'static, str>),
-    /// The element of a list whose members have these values; sorted by name.
+    /// The list element with these key fields; sorted by name.
     Key(Box<[(Cow<'static, str>, Value)]>),
     /// The element of a set.
     Value(Value),
-    /// The element at a position.
+    /// The list element at an index.
     Index(i64),
 }
 
-/// Why a text is no path element.
+/// The error of an invalid path element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ElementError {
-    /// A type of element that this version does not know; such are left out.
+    /// An unknown type of path element; these are skipped.
     Unknown,
     Malformed(String),
 }
 
 impl Element {
-    /// The member with this name.
+    /// The field with this name.
     #[must_use]
     pub fn field(name: &str) -> Self {
         Self::Field(Cow::Owned(name.to_owned()))
@@ -45,7 +45,7 @@ impl Element {
         Self::Key(keys.into())
     }
 
-    /// Reads an element as `FieldsV1` has it.
+    /// Parses a path element in `FieldsV1` format.
     pub(super) fn parse(text: &str) -> Result<Self, ElementError> {
         let malformed = |error: &dyn fmt::Display| ElementError::Malformed(error.to_string());
         let Some((prefix, content)) = text.split_at_checked(2) else {
@@ -79,7 +79,7 @@ impl Element {
         }
     }
 
-    /// The element as `FieldsV1` has it.
+    /// The path element in `FieldsV1` format.
     pub(super) fn encode(&self) -> String {
         match self {
             Self::Field(name) => ["f:", name].concat(),
@@ -146,7 +146,7 @@ impl PartialEq for Element {
 
 impl Eq for Element {}
 
-/// The element as error messages show it.
+/// The path element as errors print it.
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
-//! Sets of fields, as trees.
+//! Field sets, as trees.
 //!
-//! Upstream keeps members and the children below them in two lists; here one entry says both. An
-//! entry that is no member has children that are, so an empty set has no entries.
+//! Upstream has separate lists of members and children; here, an entry represents both. An entry that is not a member
+//! has children that are, so an empty set has no entries.
 //!
 //! UPSTREAM: structured-merge-diff fieldpath/{set,serialize}.go
 
@@ -24,7 +24,7 @@ pub(super) struct Entry {
     pub(super) part: Part,
 }
 
-/// One field in a set: its own membership, and the fields below it.
+/// An entry of a field set: its own membership, and nested fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) member: bool,
@@ -44,10 +44,10 @@ impl Part {
     }
 }
 
-/// Entries that are looked for in ascending order.
+/// Entries that are searched in ascending order.
 struct Ascending<'s> {
     rest: &'s [Entry],
-    /// Few are looked for among many: an object has one set of changes, and may have thousands of owners.
+    /// The searched set is much larger: one set of changes is compared with up to thousands of managers.
     is_sparse: bool,
 }
 
@@ -75,7 +75,7 @@ impl<'s> Ascending<'s> {
 }
 
 impl FieldSet {
-    /// A set of members of members: every path is a list of names.
+    /// A set of nested field names: every path is a list of names.
     #[must_use]
     pub fn of(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
@@ -85,14 +85,14 @@ impl FieldSet {
         set
     }
 
-    /// Returns true if there are no fields in the set.
+    /// Returns true if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     fn find(&self, element: &Element) -> Result<usize, usize> {
-        // Sets are mostly built and read in order.
+        // Sets are mostly built and read in ascending order.
         match self.entries.last().map(|last| last.element.cmp(element)) {
             None | Some(Ordering::Less) => Err(self.entries.len()),
             _ => self
@@ -101,13 +101,13 @@ impl FieldSet {
         }
     }
 
-    /// The part of a child.
+    /// The entry of a child.
     pub(super) fn get(&self, element: &Element) -> Option<&Part> {
         let at = self.find(element).ok()?;
         self.entries.get(at).map(|entry| &entry.part)
     }
 
-    /// Adds what is said of a child.
+    /// Adds the entry of a child.
     pub(super) fn add(&mut self, element: Element, part: Part) {
         if part.is_empty() {
             return;
@@ -122,7 +122,7 @@ impl FieldSet {
         }
     }
 
-    /// Adds a field. Nobody owns the whole object, so an empty path adds nothing.
+    /// Adds a field. The whole object cannot be owned, so an empty path adds nothing.
     pub fn insert(
         &mut self,
         path: impl IntoIterator<Item = Element, IntoIter: DoubleEndedIterator>,
@@ -162,7 +162,7 @@ impl FieldSet {
         set.get(last).is_some_and(|part| part.member)
     }
 
-    /// The fields of either set.
+    /// The union of two sets.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         if other.is_empty() {
@@ -190,7 +190,8 @@ impl FieldSet {
         Self { entries }
     }
 
-    /// The fields of any of these sets. Halves are joined, so that many small sets cost no more than what is in them.
+    /// The union of several sets. Halves are merged recursively, so that many small sets take time in proportion to
+    /// their total size.
     pub(super) fn union_of(mut sets: Vec<Self>) -> Self {
         while sets.len() > 1 {
             let mut pairs = sets.into_iter();
@@ -203,7 +204,7 @@ impl FieldSet {
         sets.pop().unwrap_or_default()
     }
 
-    /// The fields of both sets.
+    /// The intersection of two sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut entries = Vec::new();
@@ -237,7 +238,7 @@ impl FieldSet {
         })
     }
 
-    /// The fields of this set that are neither in the other nor below one that is.
+    /// The fields of this set that are neither in the other set nor below its members.
     #[must_use]
     pub fn recursive_difference(self, other: &Self) -> Self {
         self.without(other, &|part, other| {
@@ -268,7 +269,7 @@ impl FieldSet {
         self
     }
 
-    /// The fields that paths lead to, and all below them. A step of `None` is any step.
+    /// The fields at these paths, including nested ones. `None` matches any path element.
     pub(super) fn only(self, paths: &[&[Option<Element>]]) -> Self {
         if paths.iter().any(|path| path.is_empty()) {
             return self;
@@ -293,7 +294,7 @@ impl FieldSet {
         }
     }
 
-    /// Calls `each` with every field, those nearer to the root first.
+    /// Calls `each` for every field, parents first.
     pub(super) fn for_each(&self, each: &mut dyn FnMut(&[&Element])) {
         self.visit(&mut Vec::new(), each);
     }
@@ -311,7 +312,7 @@ impl FieldSet {
         }
     }
 
-    /// The set as `FieldsV1`.
+    /// The set in `FieldsV1` format.
     #[must_use]
     pub fn to_value(&self) -> Value {
         Value::Object(self.to_map(false))
@@ -330,26 +331,26 @@ impl FieldSet {
         out
     }
 
-    /// Reads `FieldsV1`. Types of elements that are not known are left out.
+    /// Parses `FieldsV1`. Unknown types of path elements are skipped.
     ///
     /// # Errors
     ///
-    /// The set does not parse, or is deeper than any object that is tracked.
+    /// The set is invalid, or deeper than any tracked object.
     pub fn from_value(value: &Value) -> Result<Self, FieldSetError> {
         Ok(read(value, 0)?.children)
     }
 }
 
-/// A value that is not a set of fields, in upstream's words.
+/// An invalid field set, with upstream's message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSetError {
-    /// The set is deeper than any object that is tracked.
+    /// The set is deeper than any tracked object.
     #[error("ReadMapCB: exceeded max depth")]
     TooDeep,
     /// The value is not a map.
     #[error("ReadMapCB: expect {{ or n")]
     NotAMap,
-    /// A key does not name an element.
+    /// A key is not a path element.
     #[error("parsing key as path element: {0}")]
     Element(Box<str>),
 }

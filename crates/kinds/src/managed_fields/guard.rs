@@ -1,12 +1,12 @@
-//! Lists of owners that others made, and writes that change nothing but times.
+//! Invalid managed fields after admission, and writes that only change timestamps.
 
 use serde_json::{Map, Value};
 
 use super::owners::{self, ManagedFieldsError, Owners};
 use super::value::equal;
 
-/// Puts the owners of an object back to what they were before admission if they cannot be read
-/// after it. The warning for the client is returned then.
+/// Restores the managed fields from before admission if they cannot be decoded after it. Returns the warning for the
+/// client.
 // UPSTREAM: apiserver pkg/endpoints/handlers/fieldmanager/admission.go
 pub fn restore_after_admission(object: &mut Value, before: Option<&Value>) -> Option<String> {
     let problem = check(object).err()?;
@@ -21,13 +21,12 @@ pub fn restore_after_admission(object: &mut Value, before: Option<&Value>) -> Op
 ///
 /// # Errors
 ///
-/// They cannot.
+/// They cannot be decoded.
 pub fn check(object: &Value) -> Result<(), ManagedFieldsError> {
     Owners::decode(owners::list_of(object).unwrap_or_default()).map(drop)
 }
 
-/// Takes back new times of owners where nothing else has changed, so that the write changes nothing
-/// at all.
+/// Restores the timestamps of managed fields if nothing else changed, so that the write is a no-op.
 // UPSTREAM: apiserver pkg/endpoints/handlers/fieldmanager/equality.go
 pub fn ignore_timestamp_only_change(new: &mut Value, old: &Value) {
     let Some(old_list) = owners::list_of(old) else {
@@ -52,7 +51,7 @@ pub fn ignore_timestamp_only_change(new: &mut Value, old: &Value) {
     owners::set_list(new, Some(Value::from(old_list)));
 }
 
-/// Returns true if two maps are equal, comparing one member with another predicate.
+/// Returns true if two maps are equal, comparing one field with another predicate.
 fn equal_but(
     left: &Value,
     right: &Value,

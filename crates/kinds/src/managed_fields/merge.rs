@@ -1,4 +1,4 @@
-//! Putting an applied configuration on top of an object.
+//! Merging an applied configuration into an object.
 //!
 //! UPSTREAM: structured-merge-diff typed/merge.go
 
@@ -9,14 +9,14 @@ use serde_json::{Map, Value};
 use super::element::Element;
 use super::shape::{Atom, List, MapOf, Ref};
 
-/// The object with all that the configuration says, and what it does not speak of left as it is.
-/// Both have been [validated](super::validate), the configuration without duplicates.
+/// The object with all fields of the configuration; other fields are unchanged. Both have been
+/// [validated](super::validate), the configuration without duplicates.
 pub(super) fn merge(ty: Ref<'_>, live: &Value, config: &Value) -> Value {
     both(ty, live, config).unwrap_or_default()
 }
 
 fn both(ty: Ref<'_>, live: &Value, config: &Value) -> Option<Value> {
-    // What the configuration holds decides what the value is.
+    // The configuration determines the type of the value.
     match ty.resolve().deduce(Some(config)) {
         Atom { map: Some(map), .. } if !map.is_atomic => {
             let is_empty = |value: &Value| value.as_object().is_none_or(Map::is_empty);
@@ -40,7 +40,7 @@ fn both(ty: Ref<'_>, live: &Value, config: &Value) -> Option<Value> {
     }
 }
 
-/// If only one side has a value, it is kept.
+/// Merges two values, or keeps the only one.
 fn either(ty: Ref<'_>, live: Option<&Value>, config: Option<&Value>) -> Option<Value> {
     match (live, config) {
         (Some(live), Some(config)) => both(ty, live, config),
@@ -64,7 +64,7 @@ fn members(map: &MapOf<'_>, live: &Value, config: &Value) -> Option<Value> {
     (!out.is_empty()).then_some(Value::Object(out))
 }
 
-/// The elements of a list in their order, with how they are called.
+/// The elements of a list in order, with their path elements.
 fn called<'v>(list: &List<'_>, value: &'v Value) -> Vec<(Element, &'v Value)> {
     value
         .as_array()
@@ -74,8 +74,8 @@ fn called<'v>(list: &List<'_>, value: &'v Value) -> Vec<(Element, &'v Value)> {
         .collect()
 }
 
-/// Elements of both lists come in the order of the configuration; those of the object alone stay
-/// near the elements they stood between.
+/// Merges two lists: elements of both are in the order of the configuration, elements of the live list stay next to
+/// their neighbours.
 fn elements(list: &List<'_>, live: &Value, config: &Value) -> Option<Value> {
     static ABSENT: Value = Value::Null;
     let live = called(list, live);
@@ -84,7 +84,7 @@ fn elements(list: &List<'_>, live: &Value, config: &Value) -> Option<Value> {
     for (name, value) in &live {
         live_by_name
             .entry(name)
-            // Elements that are called the same are not merged into.
+            // Duplicate elements are replaced, not merged.
             .and_modify(|value| *value = &ABSENT)
             .or_insert(value);
     }
@@ -111,7 +111,7 @@ fn elements(list: &List<'_>, live: &Value, config: &Value) -> Option<Value> {
                     next_shared = shared.next();
                     continue;
                 }
-                // It is shared, but another one is next.
+                // The configuration contains it, but at a later position.
                 Some(_) if is_shared && next_shared.is_some_and(|next| next != name) => {
                     at_live += 1;
                     continue;

@@ -1,4 +1,4 @@
-//! Reads and writes `metadata.managedFields`.
+//! Decoding and encoding of `metadata.managedFields`.
 //!
 //! UPSTREAM: apimachinery pkg/util/managedfields/internal/managedfields.go
 
@@ -31,8 +31,7 @@ impl Operation {
     }
 }
 
-/// The identity of a field manager. An applier is one manager in all versions, so `api_version` is
-/// empty then.
+/// The identity of a field manager. An applier is the same manager in all versions, so its `api_version` is empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id {
     pub(super) manager: String,
@@ -59,7 +58,7 @@ impl Id {
         }
     }
 
-    /// The text that upstream sorts owners by.
+    /// Upstream's sort key of managers.
     pub(super) fn sort_key(&self) -> String {
         let members = [
             ("manager", self.manager.as_str()),
@@ -75,7 +74,7 @@ impl Id {
         format!("{{{}}}", members.join(","))
     }
 
-    /// The owner as conflicts name it.
+    /// The manager as conflicts name it.
     pub(super) fn shown(&self) -> String {
         let mut text = quote(&self.manager);
         if !self.subresource.is_empty() {
@@ -88,11 +87,11 @@ impl Id {
     }
 }
 
-/// One owner and its fields.
+/// A manager and its fields.
 #[derive(Debug, Clone)]
 pub(super) struct Owner {
     pub(super) id: Id,
-    /// The version that the fields are named in.
+    /// The version of the field names.
     pub(super) api_version: String,
     pub(super) fields: FieldSet,
     pub(super) time: Option<Time>,
@@ -108,7 +107,7 @@ impl Owner {
     }
 }
 
-/// All owners of an object; every [`Id`] is there once.
+/// All managers of an object, with unique [`Id`]s.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Owners {
     pub(super) list: Vec<Owner>,
@@ -123,13 +122,13 @@ impl Owners {
         self.list.iter().find(|owner| owner.id == *id)
     }
 
-    /// Takes an owner out.
+    /// Removes a manager.
     pub(super) fn take(&mut self, id: &Id) -> Option<Owner> {
         let at = self.list.iter().position(|owner| owner.id == *id)?;
         Some(self.list.swap_remove(at))
     }
 
-    /// Puts an owner in, in the place of one with the same name.
+    /// Adds or replaces a manager.
     pub(super) fn put(&mut self, owner: Owner) {
         match self.list.iter_mut().find(|other| other.id == owner.id) {
             Some(other) => *other = owner,
@@ -137,13 +136,13 @@ impl Owners {
         }
     }
 
-    /// The owners by their names.
+    /// The managers by identity.
     pub(super) fn into_map(self) -> BTreeMap<Id, Owner> {
         let list = self.list.into_iter();
         list.map(|owner| (owner.id.clone(), owner)).collect()
     }
 
-    /// Reads a list as the API has it.
+    /// Decodes the list of entries.
     pub(super) fn decode(list: &[Value]) -> Result<Self, ManagedFieldsError> {
         let mut owners = BTreeMap::new();
         for (at, entry) in list.iter().enumerate() {
@@ -153,12 +152,12 @@ impl Owners {
         Ok(owners.into())
     }
 
-    /// The list as the API has it, or nothing if there are no owners.
+    /// Encodes the list of entries; `None` if it is empty.
     pub(super) fn encode(mut self) -> Option<Value> {
         if self.list.is_empty() {
             return None;
         }
-        // Ids are unique, so this order is total.
+        // Identities are unique, so this order is total.
         self.list.sort_by(|left, right| {
             (left.id.operation.cmp(&right.id.operation))
                 .then_with(|| left.seconds().cmp(&right.seconds()))
@@ -170,7 +169,7 @@ impl Owners {
     }
 }
 
-/// Clients may list as many owners as fit into an object: work on all of them is done in a map.
+/// Clients can send as many entries as fit into an object, so operations on all managers use a map.
 impl From<BTreeMap<Id, Owner>> for Owners {
     fn from(owners: BTreeMap<Id, Owner>) -> Self {
         Self {
@@ -179,7 +178,7 @@ impl From<BTreeMap<Id, Owner>> for Owners {
     }
 }
 
-/// Managed fields that cannot be decoded, in upstream's words.
+/// The error of undecodable managed fields, with upstream's message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManagedFieldsError {
     /// The operation of an entry is unknown.
@@ -194,17 +193,17 @@ pub enum ManagedFieldsError {
     /// The `fieldsType` of an entry is unknown.
     #[error("invalid fieldsType {} in managed fields entry {at}", quote(.found))]
     FieldsType {
-        /// The type.
+        /// The `fieldsType`.
         found: String,
         /// The index of the entry.
         at: usize,
     },
-    /// The fields of an entry are not a set.
+    /// The field set of an entry is invalid.
     #[error("error decoding versioned set from {manager}: error decoding set: {error}")]
     Fields {
         /// The manager.
         manager: String,
-        /// The error in the set.
+        /// The error of the field set.
         error: FieldSetError,
     },
 }
@@ -271,19 +270,19 @@ fn encode_entry(owner: Owner) -> Value {
     Value::Object(out)
 }
 
-/// The list of an object, if it has one.
+/// The managed fields of an object, if any.
 pub(super) fn list_of(object: &Value) -> Option<&[Value]> {
     let list = object.get("metadata")?.get("managedFields")?;
     list.as_array().map(Vec::as_slice)
 }
 
-/// Takes the list off an object.
+/// Removes the managed fields from an object.
 pub(super) fn take_list(object: &mut Value) -> Option<Value> {
     let metadata = object.get_mut("metadata")?.as_object_mut()?;
     metadata.remove("managedFields")
 }
 
-/// Gives an object a list, in the place of the one it has.
+/// Sets or removes the managed fields of an object.
 pub(super) fn set_list(object: &mut Value, list: Option<Value>) {
     tree::dismantle(take_list(object).unwrap_or_default());
     let (Some(list), Some(object)) = (list, object.as_object_mut()) else {

@@ -1,4 +1,4 @@
-//! Bringing owned fields into line with a schema that has changed since.
+//! Reconciles managed fields with a changed schema.
 //!
 //! UPSTREAM: structured-merge-diff typed/reconcile_schema.go
 
@@ -6,9 +6,9 @@ use super::element::Element;
 use super::field_set::FieldSet;
 use super::shape::{Atom, Ref};
 
-/// Makes the owner of parts of a value that now has one owner the owner of all of it.
+/// Replaces fields below a value that is now atomic by the value itself.
 pub(super) fn reconcile(ty: Ref<'_>, fields: &mut FieldSet) {
-    // Sets are as deep as they were read or built, which is bounded.
+    // The depth of field sets is bounded when they are parsed or built.
     let atom = ty.resolve();
     match atom {
         Atom { map: Some(map), .. } if !map.is_free() => {

@@ -1,4 +1,4 @@
-//! Taking fields off an object.
+//! Removing fields from an object.
 //!
 //! UPSTREAM: structured-merge-diff typed/remove.go, fieldpath/set.go (EnsureNamedFieldsAreMembers)
 
@@ -8,8 +8,7 @@ use super::element::Element;
 use super::field_set::{Entry, FieldSet, Part};
 use super::shape::{Atom, Ref};
 
-/// The object without the fields of a set. What is left of a map or a list of which nothing is left
-/// is null.
+/// The object without the fields of a set. A map or list that becomes empty is null.
 pub(super) fn remove(ty: Ref<'_>, value: &Value, fields: &FieldSet) -> Value {
     match ty.resolve().deduce(Some(value)) {
         Atom { map: Some(map), .. } => match value {
@@ -63,7 +62,7 @@ fn rest(ty: Ref<'_>, value: &Value, part: Option<&Part>) -> Option<Value> {
     }
 }
 
-/// The set with all declared fields that have members below them.
+/// The set with all declared fields that have nested members.
 pub(super) fn with_named(ty: Ref<'_>, fields: FieldSet) -> FieldSet {
     let atom = ty.resolve();
     let entries = fields.entries.into_iter().map(|entry| {

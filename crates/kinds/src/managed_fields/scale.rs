@@ -1,4 +1,4 @@
-//! The owners of an object seen through its `scale` subresource.
+//! Managed fields of the subresource `scale`.
 //!
 //! UPSTREAM: apimachinery pkg/util/managedfields/scalehandler.go
 
@@ -15,8 +15,8 @@ const SCALE_VERSION: &str = "autoscaling/v1";
 /// The paths of the replica count in the versions of a kind.
 #[derive(Debug, Clone, Copy)]
 pub struct ScalePaths<'a> {
-    /// The versions, each with the names that lead to the number. Owners in other versions are
-    /// dropped. A path without names is that of a version without the subresource.
+    /// The versions, with the path of the replica count. Entries in other versions are dropped. The path is empty for
+    /// a version without the subresource.
     pub versions: &'a [(&'a str, &'a [&'a str])],
 }
 
@@ -34,7 +34,7 @@ impl ScalePaths<'_> {
         found.map(|(_, path)| steps(path))
     }
 
-    /// The list of owners of the scale of an object.
+    /// The managed fields of an object's scale.
     ///
     /// # Errors
     ///
@@ -51,8 +51,7 @@ impl ScalePaths<'_> {
         Ok(owners.encode())
     }
 
-    /// The list of owners of an object after a write to its scale, in the version that the scale
-    /// was written through.
+    /// The managed fields of an object after a write to its scale, in the version of the request.
     ///
     /// # Errors
     ///
@@ -77,7 +76,7 @@ impl ScalePaths<'_> {
                 continue;
             };
             if owner.fields.contains(&path) && of_scale.remove(&owner.id).is_none() {
-                // The number is somebody else's now.
+                // Another manager now owns the replicas.
                 let mut stolen = FieldSet::default();
                 stolen.insert(path);
                 owner.fields = owner.fields.difference(&stolen);

@@ -1,8 +1,6 @@
-//! The shape of an object for managed fields: scalars, lists and maps, and which of them are
-//! atomic.
+//! The shape of an object for managed fields: scalars, lists and maps, granular or atomic.
 //!
-//! A [`Shape`] is a view of the tables of the built-in kinds or of the schema of a custom resource;
-//! nothing is copied.
+//! A [`Shape`] is a view of the built-in kinds' tables or of a custom resource's schema, without copies.
 //!
 //! UPSTREAM: kube-openapi pkg/schemaconv/{smd,openapi}.go, structured-merge-diff schema/elements.go,
 //! apiextensions-apiserver pkg/controller/openapi/builder/builder.go
@@ -19,25 +17,25 @@ use crate::typed::{self, Field, Form, Type};
 use super::element::Element;
 use super::value::is_shallow;
 
-/// The shape of an object, which decides how its fields are shared among field managers.
+/// The shape of an object, which determines the granularity of field management.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape<'s> {
     /// A built-in kind.
     BuiltIn(Type),
     /// A custom resource with a schema.
     Custom(&'s Schema),
-    /// An object without a schema: every member of a map has its owner, and every list has one.
+    /// An object without a schema: maps are granular, lists are atomic.
     Deduced,
 }
 
-/// The type of a value: a reference that [`Ref::resolve`] looks up.
+/// The type of a value, resolved by [`Ref::resolve`].
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ref<'s> {
-    /// Values that are not declared.
+    /// An undeclared field.
     Undeclared,
-    /// Any value. Maps are shared member by member, lists have one owner.
+    /// Any value, with granular maps and atomic lists.
     Deduced,
-    /// Any value, with one owner.
+    /// Any value, atomic.
     Untyped,
     /// A value of a built-in type, with the field that holds it.
     Typed(Type, Option<Field>),
@@ -60,7 +58,7 @@ pub(super) enum Scalar {
     Any,
 }
 
-/// The kinds of value that a type allows.
+/// The alternatives of a type.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Atom<'s> {
     pub(super) scalar: Option<Scalar>,
@@ -74,14 +72,14 @@ pub(super) struct List<'s> {
     pub(super) identity: Identity<'s>,
 }
 
-/// The identity of list elements.
+/// How list elements are identified.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Identity<'s> {
-    /// Not at all: the list has one owner.
+    /// The list is atomic.
     Atomic,
-    /// By their value.
+    /// By value, as in a set.
     Value,
-    /// By members.
+    /// By key fields, as in a map.
     Members(Keys<'s>),
 }
 
@@ -94,7 +92,7 @@ pub(super) enum Keys<'s> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MapOf<'s> {
     fields: Fields<'s>,
-    /// The type of members that are no declared fields.
+    /// The type of fields that are not declared.
     pub(super) element: Ref<'s>,
     pub(super) is_atomic: bool,
 }
@@ -122,7 +120,7 @@ impl<'s> Shape<'s> {
     }
 }
 
-/// The type of metadata, which custom resources share with the built-in kinds.
+/// The type of `metadata`, which custom resources share with built-in kinds.
 fn object_meta() -> Option<Type> {
     static TYPE: OnceLock<Option<Type>> = OnceLock::new();
     *TYPE.get_or_init(|| {
@@ -137,7 +135,7 @@ impl<'s> Ref<'s> {
         matches!(self, Self::Deduced | Self::Untyped)
     }
 
-    /// Returns true for a scalar of this type: nothing about it is left to find out.
+    /// Returns true for a scalar of this type, which needs no further checks.
     pub(super) fn is_plain(self, value: &Value) -> bool {
         let Self::Typed(ty, _) = self else {
             return false;
@@ -150,8 +148,7 @@ impl<'s> Ref<'s> {
         )
     }
 
-    /// The name of a member of this type as part of a path; the names of built-in types need no
-    /// memory.
+    /// The path element of a field of this type; names of built-in fields are not allocated.
     pub(super) fn step(self, name: &str) -> Element {
         match self {
             Self::Typed(_, Some(field)) if field.name() == name => {
@@ -190,7 +187,7 @@ fn resolve_typed<'s>(ty: Type, field: Option<Field>) -> Atom<'s> {
             "runtime.RawExtension" => Ref::Untyped.resolve(),
             _ => Ref::Deduced.resolve(),
         },
-        // What the owners own is nobody's: it is taken off before owners are told apart.
+        // Managed fields are not owned: they are removed before tracking.
         Form::List(_) if field.is_some_and(|field| field.name() == "managedFields") => {
             Ref::Untyped.resolve()
         }
@@ -215,7 +212,7 @@ fn resolve_typed<'s>(ty: Type, field: Option<Field>) -> Atom<'s> {
             }),
             ..Atom::default()
         },
-        // A struct without fields is published as a map of anything.
+        // A struct without fields is published as a map of any values.
         Form::Struct if ty.fields().len() == 0 => Atom {
             map: Some(MapOf {
                 fields: Fields::None,
@@ -310,7 +307,7 @@ impl Custom {
         }
     }
 
-    /// Returns true if a schema is that of a whole object, which has metadata.
+    /// Returns true for the schema of a whole object, which has metadata.
     fn is_resource(self, node: &Node) -> bool {
         self.is_root || node.embedded
     }
@@ -332,7 +329,7 @@ impl<'s> Atom<'s> {
         }
     }
 
-    /// Narrows the type by a value. A value of another type does not narrow it.
+    /// Restricts the alternatives to the type of a value, if it is one of them.
     pub(super) fn deduce(self, value: Option<&Value>) -> Self {
         match value {
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) if self.scalar.is_some() => {
@@ -353,7 +350,7 @@ impl<'s> Atom<'s> {
         }
     }
 
-    /// Returns true if two types deduced from one are equal.
+    /// Returns true if two types deduced from the same type are equal.
     pub(super) fn is_same_kind(&self, other: &Self) -> bool {
         self.scalar.is_some() == other.scalar.is_some()
             && self.list.is_some() == other.list.is_some()
@@ -362,7 +359,7 @@ impl<'s> Atom<'s> {
 }
 
 impl<'s> MapOf<'s> {
-    /// The declared field of this name, and its type.
+    /// The declared field with this name, and its type.
     pub(super) fn field(&self, name: &str) -> Option<Ref<'s>> {
         match self.fields {
             Fields::None => None,
@@ -382,13 +379,12 @@ impl<'s> MapOf<'s> {
         }
     }
 
-    /// The type of a member.
+    /// The type of a field.
     pub(super) fn member(&self, name: &str) -> Ref<'s> {
         self.field(name).unwrap_or(self.element)
     }
 
-    /// Returns true if no fields are declared and all are allowed, so that a set of fields is not
-    /// reconciled with it.
+    /// Returns true if all fields are allowed and none is declared, in which case field sets are not reconciled.
     pub(super) fn is_free(&self) -> bool {
         matches!(self.fields, Fields::None)
             && match self.element {
@@ -413,7 +409,7 @@ impl<'s> MapOf<'s> {
     }
 }
 
-/// The fields every object has.
+/// The fields common to all objects.
 fn resource_field<'s>(name: &str) -> Option<Ref<'s>> {
     let partial = || typed::type_of("meta.k8s.io", "v1", "PartialObjectMetadata");
     match name {
@@ -426,8 +422,8 @@ fn resource_field<'s>(name: &str) -> Option<Ref<'s>> {
     }
 }
 
-/// The default of a member in the published schemas of built-in kinds. They have one for members
-/// that Go always writes, and for a few others; only those that are keys matter.
+/// The default of a field in the published schemas of built-in kinds. Required fields and a few others have one; only
+/// those of key fields are used.
 fn typed_default(owner: Type, field: Field) -> Option<Value> {
     match (field.ty().form(), field.name()) {
         (Form::Text, "protocol") => Some(Value::from("TCP")),
@@ -447,7 +443,7 @@ impl<'s> List<'s> {
         matches!(self.identity, Identity::Atomic)
     }
 
-    /// The path element of a list element, or an error.
+    /// The path element of a list element.
     pub(super) fn step(&self, value: &Value) -> Result<Element, Cow<'static, str>> {
         match self.identity {
             Identity::Atomic => Err("invalid indexing of non-associative list".into()),
@@ -481,7 +477,7 @@ impl<'s> List<'s> {
             let name = keys.get(at);
             let value = match members.get(&*name) {
                 Some(value) if is_shallow(value) => Some(value.clone()),
-                // Only scalars tell elements apart; others fail their own type anyway.
+                // Keys are scalars; other values fail their own validation.
                 Some(_) => Some(Value::Null),
                 None => match map {
                     Some(map) => map.default_of(&name),

@@ -1,4 +1,4 @@
-//! Sequences of writes, each with what upstream's field manager made of it.
+//! Sequences of writes, with the results of upstream's field manager.
 
 use serde_json::{Value, json};
 
@@ -8,13 +8,13 @@ use super::*;
 use crate::structural::Schema;
 use crate::typed;
 
-/// One sequence a line: the writes, and what came of each.
+/// One sequence per line: the writes and their results.
 const SEQUENCES: &str = include_str!("tests/sequences.jsonl");
 
-/// The definitions of the custom resources that sequences name by number.
+/// The definitions of custom resources, which sequences refer to by number.
 const DEFINITIONS: &str = include_str!("tests/definitions.jsonl");
 
-/// A kind in all its versions.
+/// A kind with all versions.
 struct Kind {
     custom: Vec<(String, Schema)>,
 }
@@ -65,7 +65,7 @@ impl Kind {
     }
 }
 
-/// Versions of a custom resource differ in nothing but their name and schema.
+/// Versions of a custom resource differ in name and schema only.
 impl Versions for Kind {
     fn shape(&self, api_version: &str) -> Option<Shape<'_>> {
         let found = self.custom.iter().find(|(name, _)| name == api_version);
@@ -83,12 +83,12 @@ impl Versions for Kind {
     }
 }
 
-/// The object as storage has it.
+/// The object in storage format.
 fn normalised(shape: Shape<'_>, object: &Value) -> Value {
     match shape {
         Shape::BuiltIn(ty) => {
             let mut out = ty.decode_value(object).unwrap().value;
-            // Reading drops an empty list, which says that owners are to be forgotten.
+            // Decoding drops an empty list, which ends tracking.
             if object["metadata"]["managedFields"] == json!([]) {
                 out["metadata"]["managedFields"] = json!([]);
             }
@@ -98,7 +98,7 @@ fn normalised(shape: Shape<'_>, object: &Value) -> Value {
     }
 }
 
-/// Go walks maps in no order, so several errors have none.
+/// Go map order is random, so the order of errors is not compared.
 fn sort_errors(result: &mut Value) {
     if let Some(Value::String(text)) = result.get_mut("error")
         && text.contains("errors:\n")
@@ -116,7 +116,7 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
-/// An error in the form of the recording.
+/// An error in the format of the recording.
 fn error_of(error: &ApplyError) -> Value {
     let message = error.to_string();
     match error {
@@ -142,7 +142,7 @@ fn run(sequence: &Value) -> Vec<Value> {
         if step.get("crd").is_some() {
             kind = Kind::of(step);
         }
-        // Only what is applied may be of another kind.
+        // Only applied configurations may be of another kind.
         let known = match &live {
             Some(live) if kind.shape_of(object).is_none() || live["kind"] != object["kind"] => {
                 live.clone()
@@ -252,22 +252,22 @@ fn fields_v1_is_read_and_written() {
         json!({ "f:a": {} }),
         json!({ "f:a": { ".": {}, "f:b": {}, "k:{\"n\":1,\"p\":\"\\u003cx\\u003e\"}": { ".": {}, "f:n": {} } } }),
         json!({ "f:s": { "v:\"x\"": {}, "v:1": {}, "v:true": {}, "v:null": {}, "i:0": {}, "i:-1": {} } }),
-        // A name may hold anything.
+        // Field names can contain any character.
         json!({ "f:": {}, "f:.": {}, "f:f:x": { "f:a/b": {} } }),
     ];
     for value in same {
         assert_eq!(FieldSet::from_value(&value).unwrap().to_value(), value);
     }
     let read = [
-        // A member alone is an empty map.
+        // A member without children is an empty map.
         (json!({ "f:a": { ".": {} } }), json!({ "f:a": {} })),
         (json!({ "f:a": null }), json!({ "f:a": {} })),
-        // Elements of a type nobody knows are dropped with all below them.
+        // Unknown types of path elements are dropped with their children.
         (
             json!({ "x:y": { "f:a": {} }, "f:b": {} }),
             json!({ "f:b": {} }),
         ),
-        // Keys are sorted, and numbers are their value.
+        // Keys are sorted, and numbers are compared by value.
         (
             json!({ "f:a": { "k:{\"z\":1,\"b\":2}": {}, "k:{\"b\":2.0,\"z\":1}": { "f:c": {} } } }),
             json!({ "f:a": { "k:{\"b\":2,\"z\":1}": { ".": {}, "f:c": {} } } }),
@@ -471,7 +471,7 @@ fn errors_say_which_field_of_which_object() {
     );
 }
 
-/// An object with one member nested so deeply that recursion over it would end the process.
+/// An object with a field nested so deeply that unbounded recursion would overflow the stack.
 fn nested(mut object: Value, name: &str, depth: usize) -> Value {
     let mut value = json!("x");
     for _ in 0..depth {
@@ -482,7 +482,7 @@ fn nested(mut object: Value, name: &str, depth: usize) -> Value {
     object
 }
 
-/// Runs with the smallest stack that servers give their threads.
+/// Runs on the smallest stack of a server thread.
 fn on_small_stack(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(2 << 20);
@@ -512,7 +512,7 @@ fn depth_ends_tracking_and_nothing_else() {
                 crate::tree::dismantle(value);
             }
         }
-        // So does that of the list of owners.
+        // Deep managed fields are handled, too.
         let mut object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "k": "v" } });
         object["metadata"]["managedFields"] = json!([{
             "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",

@@ -1,4 +1,4 @@
-//! Writes that are not applied: who owns the fields that changed.
+//! Managed fields of writes other than apply.
 //!
 //! UPSTREAM: apimachinery pkg/util/managedfields/internal/{fieldmanager,skipnonapplied,capmanagers,
 //! managedfieldsupdater,stripmeta,structuredmerge}.go, structured-merge-diff merge/update.go
@@ -21,13 +21,13 @@ use super::shape::{Ref, Shape};
 use super::validate::{Duplicates, validate};
 use super::{FieldManager, Problem};
 
-/// So many owners by update are kept; of more, the oldest become one.
+/// The maximum number of updaters; the oldest entries beyond it are merged.
 const MAX_UPDATERS: usize = 10;
 
 /// The manager of merged entries of old updaters.
 const ANCIENT: &str = "ancient-changes";
 
-/// The fields that are never owned.
+/// Fields that are never owned.
 pub(super) fn unowned() -> &'static FieldSet {
     static SET: OnceLock<FieldSet> = OnceLock::new();
     SET.get_or_init(|| {
@@ -58,18 +58,18 @@ pub struct Managed {
 }
 
 impl FieldManager<'_> {
-    /// Sets `metadata.managedFields` of an object that a client created, replaced or patched in any
-    /// other way than by applying. `live` is the object before; there is none when it is created.
+    /// Sets `metadata.managedFields` of a created, updated or patched object. `live` is the old object; `None` on
+    /// create.
     ///
-    /// The object has the form that Go would write, without fields that the strategy resets. A list
-    /// of owners in it counts, so that clients can edit it: `[]` and `[{}]` end tracking, one that
-    /// cannot be read is passed over. Where tracking fails, the object has no owners afterwards.
+    /// The object is in Go's JSON format, without fields that the strategy resets. Its own managed fields count, so
+    /// that clients can edit them: `[]` and `[{}]` end tracking, undecodable ones are ignored. If tracking fails, the
+    /// object has no managed fields afterwards.
     #[must_use]
     pub fn update(&self, live: Option<&Value>, new: Value, manager: &str, now: Time) -> Value {
         self.timed_update(live, new, manager, now).object
     }
 
-    /// As [`update`](Self::update), with what became of the times.
+    /// Like [`update`](Self::update); the result tells if the write set a time.
     #[must_use]
     pub fn timed_update(
         &self,
@@ -80,12 +80,12 @@ impl FieldManager<'_> {
     ) -> Managed {
         let edited = owners::take_list(&mut new).unwrap_or_default();
         let known = self.known_owners(live, edited.as_array().map(Vec::as_slice));
-        // A list can be of any depth.
+        // The depth of managed fields from clients is unbounded.
         tree::dismantle(edited);
         let has_uid = live
             .and_then(|live| live.get("metadata")?.get("uid")?.as_str())
             .is_some_and(|uid| !uid.is_empty());
-        // Nobody is tracked who was not tracked from the start.
+        // An existing object without managed fields is not tracked.
         if known.is_empty() && has_uid {
             return Managed {
                 object: new,
@@ -107,7 +107,7 @@ impl FieldManager<'_> {
         }
     }
 
-    /// The owners to start from.
+    /// The managers before the write.
     fn known_owners(&self, live: Option<&Value>, edited: Option<&[Value]>) -> Owners {
         if self.subresource.is_empty() {
             match edited {
@@ -125,7 +125,7 @@ impl FieldManager<'_> {
             .unwrap_or_default()
     }
 
-    /// An object of this kind of which nothing is set.
+    /// An empty object of this kind.
     pub(super) fn unset(&self) -> Value {
         let mut object = match self.shape {
             Shape::BuiltIn(ty) => ty.zero(),
@@ -138,7 +138,7 @@ impl FieldManager<'_> {
         object
     }
 
-    /// The owners after a change by `manager`, and whether it took fields, at the time `now`.
+    /// The managers after a change by `manager`, and true if it took fields at the time `now`.
     pub(super) fn track(
         &self,
         live: &Value,
@@ -193,7 +193,7 @@ impl FieldManager<'_> {
         Ok((owners, sets_time))
     }
 
-    /// A problem with an object, as upstream tells it.
+    /// The error about an object, with upstream's message.
     pub(super) fn failed<'f>(
         &'f self,
         what: &'static str,
@@ -209,8 +209,7 @@ impl FieldManager<'_> {
         }
     }
 
-    /// The owners with their fields in line with the schema of today. Owners in versions that are
-    /// no longer known are dropped.
+    /// The managers, reconciled with the current schema. Entries in unknown versions are dropped.
     pub(super) fn reconciled(&self, live: &Value, owners: Owners) -> Result<Owners, Problem> {
         let mut list = Vec::with_capacity(owners.list.len() + 1);
         let mut is_known: BTreeMap<String, bool> = BTreeMap::new();
@@ -243,7 +242,7 @@ impl FieldManager<'_> {
         self.versions.shape(api_version).map(Shape::root)
     }
 
-    /// The object in a version; nothing if that version is not known.
+    /// Converts the object to a version; `None` if that version is unknown.
     pub(super) fn convert<'v>(
         &self,
         object: &'v Value,
@@ -285,7 +284,7 @@ impl FieldManager<'_> {
         }
     }
 
-    /// Compares two objects in the versions of all owners but one.
+    /// Compares two objects in the versions of all managers except one.
     pub(super) fn compare_for_owners(
         &self,
         old: &Value,
@@ -350,23 +349,23 @@ impl FieldManager<'_> {
 pub(super) struct Changed {
     /// The differences in the version of the request.
     pub(super) ours: Comparison,
-    /// The fields every manager loses, in the order of managers.
+    /// The fields that each manager loses, in the order of managers.
     pub(super) theirs: Vec<Loss>,
 }
 
-/// The fields one manager loses.
+/// The fields that a manager loses.
 #[derive(Debug, Default)]
 pub(super) struct Loss {
-    /// Fields that somebody else sets.
+    /// Fields that another manager changed.
     pub(super) conflicts: FieldSet,
-    /// Fields that are gone.
+    /// Removed fields.
     removed: FieldSet,
     /// True if the manager's version is no longer served, so that it loses all fields.
     all: bool,
 }
 
 impl Owners {
-    /// Takes from every owner what it loses.
+    /// Removes the lost fields from every manager.
     pub(super) fn give_up(&mut self, losses: &[Loss]) {
         for (owner, loss) in self.list.iter_mut().zip(losses) {
             let fields = std::mem::take(&mut owner.fields);
@@ -377,7 +376,7 @@ impl Owners {
         self.list.retain(|owner| !owner.fields.is_empty());
     }
 
-    /// Merges the oldest owners by update until there are few enough, each into one of its version.
+    /// Merges the oldest updaters beyond the maximum, each into an entry of its version.
     fn cap(&mut self) {
         let updaters = self.list.iter().filter(|owner| !owner.has_applied());
         let mut count = updaters.clone().count();
@@ -389,7 +388,7 @@ impl Owners {
             .collect();
         updaters.sort_by(|left, right| (left.0, &left.1).cmp(&(right.0, &right.1)));
         let mut owners = std::mem::take(self).into_map();
-        // The fields that come to those of a bucket.
+        // The field sets to merge, by their target entry.
         let mut merged: BTreeMap<Id, Vec<FieldSet>> = BTreeMap::new();
         let mut first_of: BTreeMap<String, Id> = BTreeMap::new();
         for (_, _, id) in updaters {

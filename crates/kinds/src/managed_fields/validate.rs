@@ -12,17 +12,17 @@ use crate::structural::json::verbose;
 use super::Problem;
 use super::shape::{Atom, List, MapOf, Ref, Scalar};
 
-/// The maximum text size of errors. Many errors at deep paths with long keys would take gigabytes.
+/// The maximum total length of errors. Many errors at deep paths with long keys would take gigabytes.
 const TEXT_BUDGET: usize = 1 << 20;
 
-/// The handling of list elements with equal keys.
+/// The handling of duplicate list elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Duplicates {
     Allowed,
     Refused,
 }
 
-/// Checks a whole object.
+/// Validates a whole object.
 pub(super) fn validate(ty: Ref<'_>, value: &Value, duplicates: Duplicates) -> Result<(), Problem> {
     let mut walker = Walker {
         duplicates,
@@ -33,7 +33,7 @@ pub(super) fn validate(ty: Ref<'_>, value: &Value, duplicates: Duplicates) -> Re
     collected(walker)
 }
 
-/// Checks a whole object that an expression made. Its nulls are values, and fit nowhere.
+/// Validates a whole object that an expression constructed, in which null is an invalid value.
 pub(super) fn validate_constructed(ty: Ref<'_>, value: &Value) -> Result<(), Problem> {
     let mut walker = Walker {
         duplicates: Duplicates::Refused,
@@ -75,12 +75,12 @@ fn worded(errors: &[ShapeError]) -> String {
     }
 }
 
-/// The meaning of a null.
+/// The meaning of null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nulls {
-    /// Nothing.
+    /// The field is absent.
     Absent,
-    /// The null of protobuf, which is a number.
+    /// The `NullValue` of protobuf, an enum number.
     Values,
 }
 
@@ -98,7 +98,7 @@ impl Walker {
         });
     }
 
-    /// Puts a step before the paths of all errors from `start` on.
+    /// Prepends a path element to all errors from `start` on.
     fn prefix(&mut self, start: usize, step: &dyn Fn() -> String) {
         if self.errors.len() == start {
             return;
@@ -182,7 +182,7 @@ impl Walker {
             if matches!(ty, Ref::Undeclared) {
                 self.fail(String::from("field not declared in schema"));
                 self.prefix(start, &|| format!(".{name}"));
-                // Upstream looks no further in this map.
+                // Upstream stops validating this map.
                 return;
             }
             self.check(ty, value);
@@ -201,7 +201,7 @@ impl Walker {
             }
             let element = match list.step(value) {
                 Ok(element) => element,
-                // Elements that cannot be called cannot be looked into either.
+                // Elements without a path element are not validated further.
                 Err(message) => return self.fail(format!("element {at}: {message}")),
             };
             if self.duplicates == Duplicates::Refused && seen.contains(&element) {

@@ -1,4 +1,4 @@
-//! Values as ownership compares them: a number is its value, however it is spelled.
+//! Equality and order of values: numbers are compared by value.
 //!
 //! UPSTREAM: structured-merge-diff value/{value,list,map}.go
 
@@ -11,11 +11,11 @@ use lockgate_go::quote::quote;
 
 use crate::structural::json::Go;
 
-/// Below this depth the order of two values no longer matters. Only keys of list elements are
-/// ordered, and valid keys are scalars.
+/// The order of values is not determined below this depth. Only keys of list elements are ordered, and valid keys are
+/// scalars.
 const ORDER_DEPTH: usize = 32;
 
-/// Returns true if two values are equal. Depth costs heap only.
+/// Returns true if two values are equal. Iterative, so depth uses the heap only.
 pub(super) fn equal(left: &Value, right: &Value) -> bool {
     let mut rest = vec![(left, right)];
     while let Some((left, right)) = rest.pop() {
@@ -42,7 +42,7 @@ pub(super) fn equal(left: &Value, right: &Value) -> bool {
     true
 }
 
-/// The order of values in sets of fields: numbers, texts, booleans, lists, maps, null.
+/// The order of values in field sets: numbers, strings, booleans, lists, maps, null.
 pub(super) fn order(left: &Value, right: &Value) -> Ordering {
     order_within(left, right, ORDER_DEPTH)
 }
@@ -78,7 +78,7 @@ fn order_within(left: &Value, right: &Value, depth: usize) -> Ordering {
     }
 }
 
-/// Integers meet floats as Go's conversion makes them.
+/// Integers are compared with floats after Go's conversion.
 fn as_float(integer: i64) -> f64 {
     integer as f64
 }
@@ -98,7 +98,7 @@ fn rank(value: Go<'_>) -> u8 {
     }
 }
 
-/// A value as paths show it. Values in paths are [shallow](is_shallow).
+/// A value as paths print it. Values in paths are [shallow](is_shallow).
 pub(super) fn shown(value: &Value) -> String {
     match Go::from(value) {
         Go::Nil => String::from("null"),
@@ -132,7 +132,7 @@ pub(super) fn is_within(value: &Value, depth: usize) -> bool {
         }
 }
 
-/// A value in Go's syntax, as its `%#v` prints it.
+/// A value in Go syntax, as printed by `%#v`.
 pub(super) fn go_syntax(value: &Value) -> String {
     enum Step<'v> {
         Value(&'v Value),

@@ -1,20 +1,20 @@
-//! Descriptions of types and fields. The texts are supplied by the caller.
+//! Descriptions of types and fields, which the caller supplies.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The descriptions of types by their names in documents, and of their members.
+/// The descriptions of types, by their names in documents, and of their fields.
 #[derive(Debug, Default)]
 pub struct Descriptions {
     text: String,
-    /// By a type and a member, the place of the description. The type itself is the member without a name.
+    /// The ranges of descriptions, by hash of type and field. The field name is empty for the type itself.
     places: HashMap<u64, Range<usize>>,
     hasher: std::hash::RandomState,
 }
 
 impl Descriptions {
-    /// Reads lines of a type, a member and a description, separated by tabs. `\\` and `\n` stand for a
-    /// backslash and the end of a line. What is no such line is passed over.
+    /// Parses lines of type, field and description, separated by tabs. `\\` and `\n` are escapes of a backslash and a
+    /// line break. Invalid lines are skipped.
     #[must_use]
     pub fn parse(text: String) -> Self {
         let mut read = Self::default();
@@ -58,7 +58,7 @@ impl Descriptions {
         Some(text)
     }
 
-    /// Returns true if nothing is said about anything.
+    /// Returns true if there are no descriptions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()

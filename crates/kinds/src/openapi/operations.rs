@@ -1,10 +1,10 @@
-//! The paths of a resource and what can be done there.
+//! The paths and operations of a resource.
 
 use serde_json::{Map, Value, json};
 
 use super::{Served, Source, group_version_kind, reference};
 
-/// Adds the paths of a resource whose schema has this name.
+/// Adds the paths of a resource with this schema name.
 pub(super) fn add(resource: &Served<'_>, schema: &str, paths: &mut Map<String, Value>) {
     let root = match resource.group {
         "" => format!("/api/{}", resource.version),
@@ -84,7 +84,7 @@ pub(super) fn add(resource: &Served<'_>, schema: &str, paths: &mut Map<String, V
     }
 }
 
-/// One thing that can be done with a kind.
+/// An operation on a kind.
 fn operation(verb: &str, kind: [&str; 3], schema: Option<&str>, resource: &Served<'_>) -> Value {
     let action = match verb {
         "create" => "post",

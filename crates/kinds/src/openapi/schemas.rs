@@ -1,4 +1,4 @@
-//! The schemas of a document: each type once, found by reference.
+//! The schemas of a document: each type once, by reference.
 
 use std::collections::HashMap;
 
@@ -9,18 +9,18 @@ use crate::typed::{Field, Form, Type, type_of};
 
 use super::{Descriptions, Served, Source, group_version_kind, reference};
 
-/// The schemas that a document needs.
+/// The schemas of a document.
 #[derive(Debug)]
 pub(super) struct Schemas<'d> {
     descriptions: &'d Descriptions,
     names: HashMap<Type, String>,
-    /// Types that were named and are to be told.
+    /// Referenced types whose schemas are still to be added.
     waiting: Vec<Type>,
     kinds: HashMap<String, Vec<Value>>,
     done: Map<String, Value>,
 }
 
-/// A type whose first members are those of every object.
+/// A type whose first fields are those of every object.
 const ANY_OBJECT: &str = "io.k8s.api.core.v1.Pod";
 
 impl<'d> Schemas<'d> {
@@ -34,7 +34,7 @@ impl<'d> Schemas<'d> {
         }
     }
 
-    /// Adds the schema of a resource's objects; its name.
+    /// Adds the schema of a resource's objects, and returns its name.
     pub(super) fn add_kind(&mut self, resource: &Served<'_>) -> String {
         let kind = group_version_kind([resource.group, resource.version, resource.kind]);
         let name = match resource.schema {
@@ -45,7 +45,7 @@ impl<'d> Schemas<'d> {
         name
     }
 
-    /// Adds the metadata of objects and of lists, to which schemas of definitions refer.
+    /// Adds `ObjectMeta` and `ListMeta`, which schemas of definitions reference.
     pub(super) fn add_metadata(&mut self) {
         let of = |kind: &str, group: &str| type_of(group, "v1", kind)?.field("metadata");
         let fields = [of("PartialObjectMetadata", "meta.k8s.io"), of("Status", "")];
@@ -54,7 +54,7 @@ impl<'d> Schemas<'d> {
         }
     }
 
-    /// The schemas by their names.
+    /// The schemas by name.
     pub(super) fn finish(mut self) -> Map<String, Value> {
         while let Some(ty) = self.waiting.pop() {
             let mut schema = self.definition(ty);
@@ -91,7 +91,7 @@ impl<'d> Schemas<'d> {
         let name = format!("{}.{}.{}", group.join("."), resource.version, resource.kind);
         let mut schema = match tree::copy(schema) {
             schema @ Value::Object(_) => schema,
-            // Without a schema, anything goes.
+            // Without a schema, all fields are preserved.
             _ => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
         };
         let metadata = type_of("meta.k8s.io", "v1", "PartialObjectMetadata")
@@ -119,7 +119,7 @@ impl<'d> Schemas<'d> {
         name
     }
 
-    /// The schema of a member of this type.
+    /// The schema of a field of this type.
     fn schema_of(&mut self, ty: Type) -> Value {
         match ty.form() {
             Form::Text => match ty.enumeration() {
@@ -146,7 +146,7 @@ impl<'d> Schemas<'d> {
         }
     }
 
-    /// The definition of a type that is referred to.
+    /// The schema of a referenced type.
     fn definition(&mut self, ty: Type) -> Value {
         match ty.form() {
             Form::Time | Form::MicroTime => json!({"type": "string", "format": "date-time"}),
@@ -184,7 +184,7 @@ impl<'d> Schemas<'d> {
         schema
     }
 
-    /// A member with how it is merged, and what is said about it.
+    /// The schema of a field with its merge strategy and description.
     fn member(&mut self, ty: Type, field: Field) -> Value {
         let mut schema = self.schema_of(field.ty());
         let strategies: Vec<&str> = field.patch_strategies().collect();
@@ -213,7 +213,7 @@ impl<'d> Schemas<'d> {
     }
 }
 
-/// Enumerations none of whose values has a comment upstream.
+/// Enums whose values have no comments upstream.
 const WITHOUT_COMMENTS: [&str; 11] = [
     "v1.AllocationConfigSource",
     "v1.AzureDataDiskCachingMode",
@@ -228,8 +228,8 @@ const WITHOUT_COMMENTS: [&str; 11] = [
     "v1.TolerationOperator",
 ];
 
-/// The list of values that ends the description of a member whose type is an enumeration. Where values have
-/// comments upstream there is none: the published OpenAPI, which descriptions are read from, has neither.
+/// The list of values that ends the description of an enum field. It is empty for enums whose values have comments
+/// upstream: the published OpenAPI, the source of descriptions, contains neither.
 // UPSTREAM: kube-openapi/pkg/generators/enum.go DescriptionLines.
 fn values_told(ty: Type) -> String {
     if ty.enumeration().is_empty() || !WITHOUT_COMMENTS.contains(&ty.go_name()) {
@@ -242,7 +242,7 @@ fn values_told(ty: Type) -> String {
     format!("\n\nPossible enum values:{}", lines.collect::<String>())
 }
 
-/// Adds keywords to a schema. Beside a reference nothing else counts, so that it is wrapped.
+/// Adds keywords to a schema. Siblings of `$ref` are ignored, so a reference is wrapped in `allOf`.
 fn say_beside<'k>(schema: &mut Value, told: impl IntoIterator<Item = (&'k str, Value)>) {
     for (name, value) in told {
         if schema.get("$ref").is_some() {

@@ -34,7 +34,7 @@ fn served(group: &str, version: &str) -> Vec<Served<'static>> {
         .collect()
 }
 
-/// Every reference in a document leads somewhere.
+/// Asserts that all references in a document resolve.
 fn assert_resolves(document: &Value) {
     let mut rest = vec![document];
     while let Some(value) = rest.pop() {
@@ -211,7 +211,7 @@ fn tells_old_clients_what_patches_take() {
         r#"{"group":"apps","kind":"Deployment","version":"v1"}"#
     ));
     assert!(contains("fieldValidation"));
-    // Fields of the outermost message, one after the other, to the end.
+    // Fields of the top-level message, up to its end.
     let mut rest = document.as_slice();
     let mut numbers = Vec::new();
     while let [tag, after @ ..] = rest {

@@ -1,7 +1,7 @@
-//! The older form of the documents: one for everything, as JSON and as protobuf.
+//! OpenAPI v2: one document for all groups, as JSON and as protobuf.
 //!
-//! Types are told as the newer form tells them, as far as the older one can; of the schemas of definitions
-//! what OpenAPI v2 or kubectl cannot read is left out. Descriptions are told where a definition has some.
+//! Types are those of v3 as far as v2 can represent them; schemas of definitions omit what OpenAPI v2 or kubectl does
+//! not support. Only definitions have descriptions.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/controller/openapi/{v2/conversion.go,builder/builder.go}
 
@@ -14,22 +14,22 @@ use super::{Descriptions, Served, Source, group_version_kind, operations};
 
 pub use protobuf::to_protobuf;
 
-/// The media type clients ask for.
+/// The media type that clients accept.
 pub const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// The media type of the answer, which newer clients ask for too. The older name breaks the rules for
-/// media types, so no answer may say it.
+/// The media type of the response, which newer clients accept, too. The older name is not a valid media type, so
+/// responses must not use it.
 ///
 /// UPSTREAM: kube-openapi pkg/handler/handler.go
 pub const ANSWERED_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// The levels of a schema that are told; what is deeper may be anything.
+/// The maximum depth of a schema; deeper levels allow any value.
 const MAX_DEPTH: usize = 200;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
-/// One document for all resources.
+/// The document of all resources.
 #[must_use]
 pub fn document<'s>(
     resources: impl IntoIterator<Item = Served<'s>>,
@@ -76,10 +76,10 @@ fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/definitions/{name}")})
 }
 
-/// The schema of a definition's objects.
+/// The schema of a custom resource.
 fn custom(resource: &Served<'_>, declared: &Value) -> Value {
     let is_open = declared.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
-    // With nothing said about members kubectl takes anything; with some it takes nothing else.
+    // kubectl accepts any field if none is declared, and only declared ones otherwise.
     let mut schema = if !declared.is_object() || is_open {
         json!({"type": "object"})
     } else {
@@ -118,7 +118,7 @@ fn add_type_meta(schema: &mut Value) {
     schema["properties"]["metadata"] = reference(OBJECT_META);
 }
 
-/// Members of a schema that the older form has as they are.
+/// Keywords that v2 shares with v3.
 const KEPT: [&str; 22] = [
     "description",
     "title",
@@ -143,7 +143,7 @@ const KEPT: [&str; 22] = [
     "x-kubernetes-map-type",
     "x-kubernetes-validations",
 ];
-/// Members that are told when they are true.
+/// Keywords that are kept if they are true.
 const FLAGS: [&str; 4] = [
     "exclusiveMaximum",
     "exclusiveMinimum",
@@ -151,8 +151,8 @@ const FLAGS: [&str; 4] = [
     "x-kubernetes-embedded-resource",
 ];
 
-/// A schema of a definition without what kubectl cannot read: alternatives, defaults, and the members and
-/// elements of what may be null or have unknown members.
+/// The schema of a definition without parts that kubectl does not support: alternatives, defaults, and nested schemas
+/// of nullable values or of values with unknown fields.
 fn structural(declared: &Value, depth: usize) -> Value {
     if depth > MAX_DEPTH {
         return json!({});
@@ -226,7 +226,7 @@ fn structural(declared: &Value, depth: usize) -> Value {
     schema
 }
 
-/// An embedded object says what it is.
+/// Embedded resources require `kind` and `apiVersion`.
 fn add_required(schema: &mut Value) {
     let told = schema.get("required").and_then(Value::as_array);
     let mut required = told.cloned().unwrap_or_default();
@@ -238,8 +238,7 @@ fn add_required(schema: &mut Value) {
     schema["required"] = required.into();
 }
 
-/// A schema of the tables in the older form: references stand elsewhere and may have members beside them,
-/// and there are no alternatives.
+/// A schema of the tables in v2: references have another path and may have siblings, and there are no alternatives.
 fn older(schema: &Value, depth: usize) -> Value {
     let Some(members) = schema.as_object().filter(|_| depth <= MAX_DEPTH) else {
         return schema.clone();
@@ -259,7 +258,7 @@ fn older(schema: &Value, depth: usize) -> Value {
                     }
                 }
             }
-            // Quantities, and numbers or names: texts to those who cannot tell.
+            // Quantities and int-or-string values are published as strings.
             ("oneOf", _) => {
                 out.insert(String::from("type"), "string".into());
             }
@@ -281,7 +280,7 @@ fn older(schema: &Value, depth: usize) -> Value {
     out.into()
 }
 
-/// The parameter that is outside of bodies.
+/// A parameter, with its schema inlined.
 fn older_parameter(parameter: &Value) -> Value {
     let mut out = parameter.clone();
     if let Some(members) = out.as_object_mut()

@@ -1,8 +1,7 @@
-//! Trees into messages: the reader's way back, field by field from the same tables.
+//! Encodes JSON objects as messages, with the same tables as the decoder.
 //!
-//! Zero values are written where Go holds a value, and omitted where it holds a pointer, a list or
-//! a map; fields are in the order of their numbers and maps in the order of their keys. So the
-//! bytes are those that Go's own code writes.
+//! Zero values of non-pointer fields are encoded; nil pointers, lists and maps are omitted. Fields are ordered by
+//! number and maps by key, so that the output equals that of Go's generated code.
 //!
 //! UPSTREAM: the `generated.pb.go` of each package (`MarshalToSizedBuffer`).
 
@@ -18,21 +17,20 @@ use crate::typed::{Field, Form, Type, type_of};
 
 use super::MAGIC;
 
-/// The levels of an object that is written. Only schemas nest without an end, and those that people write
-/// have fewer than 100.
+/// The maximum depth of an encoded object. Only schemas are recursive, and realistic ones have fewer than 100 levels.
 const MAX_DEPTH: usize = 500;
 
-/// An object that has no form in protobuf.
+/// The error of an object that cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EncodeError {
-    /// The type of the object is not known.
+    /// The type of the object is unknown.
     UnknownType {
-        /// The version it says it is of.
+        /// Its `apiVersion`.
         api_version: String,
-        /// The kind it says it is of.
+        /// Its kind.
         kind: String,
     },
-    /// The object has more levels than are written.
+    /// The object is too deep.
     TooDeep,
 }
 
@@ -49,11 +47,11 @@ impl fmt::Display for EncodeError {
 
 impl std::error::Error for EncodeError {}
 
-/// The body of an answer: the envelope of an object, of a list or of their metadata, as what it says it is.
+/// The body of a response: the envelope of an object, of a list or of their metadata, according to its kind.
 ///
 /// # Errors
 ///
-/// The type is not known, or the object is too deep.
+/// The type is unknown, or the object is too deep.
 pub fn encode(object: &Value) -> Result<Vec<u8>, EncodeError> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -82,7 +80,7 @@ pub fn encode(object: &Value) -> Result<Vec<u8>, EncodeError> {
     Ok(out)
 }
 
-/// One frame of a watch: the length, and an event around the body of an object.
+/// A frame of a watch: its length, and an event that contains the body of an object.
 ///
 /// UPSTREAM: apimachinery pkg/util/framer, pkg/apis/meta/v1/watch.go
 #[must_use]
@@ -98,14 +96,14 @@ pub fn watch_frame(kind: &str, object: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The message of an object of a type, without an envelope.
+/// The message of an object, without envelope.
 pub(super) fn message(ty: Type, object: &Value) -> Result<Vec<u8>, EncodeError> {
     let mut out = Vec::with_capacity(512);
     fields(&mut out, ty, object, 0)?;
     Ok(out)
 }
 
-/// Every list has its metadata and then its items.
+/// Encodes a list: its metadata and its items.
 fn list(item: Type, object: &Value) -> Result<Vec<u8>, EncodeError> {
     let mut out = Vec::with_capacity(1024);
     let metadata = type_of("", "v1", "Status").and_then(|status| status.field("metadata"));
@@ -129,7 +127,7 @@ fn list(item: Type, object: &Value) -> Result<Vec<u8>, EncodeError> {
     Ok(out)
 }
 
-/// The fields of one message, and the embedded structs that are messages of their own in it.
+/// The fields of a message, and its embedded structs that are nested messages.
 #[derive(Default)]
 struct Layout {
     fields: BTreeMap<u16, Field>,
@@ -142,7 +140,7 @@ impl Layout {
         for field in ty.fields().filter(|field| field.protobuf_number() > 0) {
             let mut place = Some(&mut layout);
             for (_, number) in field.embedded_in() {
-                // A struct without a number, such as the type, is not on the wire.
+                // Embedded structs without a number, such as `TypeMeta`, are not encoded.
                 place = match place {
                     Some(place) if number > 0 => Some(place.embedded.entry(number).or_default()),
                     _ => None,
@@ -184,7 +182,7 @@ fn fields(out: &mut Vec<u8>, ty: Type, object: &Value, depth: usize) -> Result<(
     Layout::of(ty.target()).write(out, object, depth)
 }
 
-/// Writes a member of a struct.
+/// Encodes a field of a struct.
 fn member(
     out: &mut Vec<u8>,
     number: u16,
@@ -217,14 +215,14 @@ fn member(
             }
             Ok(())
         }
-        // Pointers to nothing are not on the wire, nor are bytes and raw JSON that are not there.
+        // Nil pointers, nil byte slices and nil raw JSON are not encoded.
         _ if value.is_null() && ty != ty.target() => Ok(()),
         Form::Bytes if value.is_null() => Ok(()),
         _ => single(out, number, ty, value, depth),
     }
 }
 
-/// Writes one value.
+/// Encodes a single value.
 fn single(
     out: &mut Vec<u8>,
     number: u16,
@@ -315,7 +313,7 @@ fn nested(
     Ok(())
 }
 
-/// Seconds and nanoseconds; nothing for the time that was never set.
+/// The message of a timestamp; empty for the zero time.
 fn timestamp(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let (whole, fraction) = match text.split_once('.') {
@@ -332,7 +330,7 @@ fn timestamp(text: &str) -> Vec<u8> {
     out
 }
 
-/// Negative numbers are on the wire with all of their 64 bits.
+/// Negative numbers are encoded as 64-bit varints.
 fn bits(number: i64) -> u64 {
     u64::from_ne_bytes(number.to_ne_bytes())
 }

@@ -23,11 +23,11 @@ pub struct Envelope<'b> {
 }
 
 impl<'b> Envelope<'b> {
-    /// Opens a body.
+    /// Parses a body.
     ///
     /// # Errors
     ///
-    /// The body is not an envelope; the text is that of upstream's decoder.
+    /// The body is not a valid envelope; the message is that of upstream's decoder.
     pub fn open(body: &'b [u8]) -> Result<Self, DecodeError> {
         if body.is_empty() {
             return Err(DecodeError::NoData);
@@ -44,8 +44,8 @@ impl<'b> Envelope<'b> {
             match (number, value) {
                 (1, Wire::Bytes(bytes)) => envelope.read_type(bytes)?,
                 (2, Wire::Bytes(bytes)) => envelope.raw = bytes,
-                // Bodies are never encoded within the envelope, and whoever sends one says what it is
-                // in the header.
+                // Bodies are never content-encoded within the envelope, and the header `Content-Type` names their
+                // type.
                 (3 | 4, Wire::Bytes(_)) => {}
                 (1..=4, other) => {
                     let names = ["typeMeta", "raw", "contentEncoding", "contentType"];
@@ -59,7 +59,7 @@ impl<'b> Envelope<'b> {
         Ok(envelope)
     }
 
-    /// The group and the version; both are empty where the text is neither.
+    /// The group and version; both are empty if `api_version` is invalid.
     #[must_use]
     pub fn group_version(&self) -> (&str, &str) {
         match self.api_version.matches('/').count() {
@@ -69,7 +69,7 @@ impl<'b> Envelope<'b> {
         }
     }
 
-    /// Reads the object as what it says it is, with its type; nothing if that is not known.
+    /// Decodes the object by its kind, and sets its type; `None` if the kind is unknown or the message is invalid.
     #[must_use]
     pub fn object(&self) -> Option<Value> {
         let (group, version) = self.group_version();

@@ -1,4 +1,4 @@
-//! The errors of protobuf bodies, in the words of upstream's decoders.
+//! Errors of protobuf bodies, with the messages of upstream's decoders.
 
 use lockgate_api::document::SyntaxError;
 
@@ -7,7 +7,7 @@ use crate::typed;
 use super::envelope::MAGIC;
 use super::message::MAX_MESSAGES;
 
-/// Bytes that are not an object in protobuf.
+/// The error of invalid protobuf.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The body is empty.
@@ -28,7 +28,7 @@ pub enum DecodeError {
     /// A length is negative.
     #[error("proto: negative length found during unmarshaling")]
     NegativeLength,
-    /// A group ends that did not begin.
+    /// The end of a group that did not begin.
     #[error("proto: {0}: wiretype end group for non-group")]
     EndGroup(&'static str),
     /// A field number is not positive.
@@ -44,24 +44,24 @@ pub enum DecodeError {
     /// A wire type does not exist.
     #[error("proto: illegal wireType {0}")]
     WireType(u64),
-    /// A field has another wire type than its number stands for.
+    /// A field has another wire type than its number implies.
     #[error("proto: wrong wireType = {found} for field {field}")]
     FieldWireType {
         /// The wire type.
         found: u8,
-        /// The name of the field in Go.
+        /// The Go name of the field.
         field: String,
     },
-    /// A number has no form in JSON.
+    /// A number that JSON cannot represent.
     #[error("json: unsupported value: {0}")]
     NotFinite(&'static str),
-    /// An `IntOrString` is neither.
+    /// An `IntOrString` with an invalid type.
     #[error("impossible IntOrString.Type")]
     IntOrString,
-    /// Raw JSON does not parse.
+    /// Raw JSON is invalid.
     #[error(transparent)]
     Json(#[from] SyntaxError),
-    /// The object is not one of its kind.
+    /// The object does not match its kind.
     #[error(transparent)]
     Object(#[from] typed::DecodeError),
     /// The object nests too deeply.

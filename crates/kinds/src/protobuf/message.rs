@@ -1,4 +1,4 @@
-//! Messages into trees: a loop over the messages that are open.
+//! Decodes messages into JSON objects, in a loop over the open messages.
 
 use serde_json::Value;
 use serde_json::map::Map;
@@ -14,30 +14,29 @@ use super::wire::{Input, Wire, text, wrong_wire_type};
 /// bytes, so the input size alone is no bound; the largest storable object has far fewer messages.
 pub const MAX_MESSAGES: usize = 1 << 18;
 
-/// Reads a message of this type into the form that encoding Go's struct as JSON gives. The kind and the
-/// API version are not in the message; the [`Envelope`](super::Envelope) tells them.
+/// Decodes a message of this type into Go's JSON encoding of the struct. The message does not contain kind and API
+/// version; the [`Envelope`](super::Envelope) does.
 ///
 /// # Errors
 ///
-/// The bytes are not such a message; the text is that of upstream's decoder.
+/// The message is invalid; the error is that of upstream's decoder.
 pub fn decode(ty: Type, bytes: &[u8]) -> Result<Value, DecodeError> {
     let tree = Reader::default().run(ty, bytes)?;
-    // Presence is decided by the same rules as for JSON: members that are zero are on the wire, and
-    // those that are absent may have to be told.
+    // Presence follows the rules of JSON: zero values are on the wire, and absent fields may have to be set.
     Ok(ty.decode_value(&tree)?.value)
 }
 
-/// A message that is being read.
+/// An open message.
 enum Open<'b> {
     Struct {
         ty: Type,
-        /// The message itself, and those of the structs that are embedded in it.
+        /// The message itself, and its embedded structs.
         parts: Vec<Part<'b>>,
         out: Map<String, Value>,
         /// The position of the next child.
         place: Option<Place>,
     },
-    /// A schema or something else.
+    /// A JSON schema, or another type in its place.
     Schema {
         ty: Type,
         schema: Type,
@@ -50,25 +49,25 @@ enum Open<'b> {
     },
 }
 
-/// A message whose fields belong to one struct.
+/// A message with the fields of one struct.
 struct Part<'b> {
     input: Input<'b>,
-    /// The numbers of the embedded structs, from the outermost.
+    /// The field numbers of the enclosing embedded structs, outermost first.
     path: Vec<u16>,
 }
 
 /// The position of a child in a struct.
 struct Place {
     field: Field,
-    /// The key in a map.
+    /// The key of a map entry.
     key: Option<String>,
 }
 
 /// The next step in decoding a message.
 enum Next<'b> {
-    /// A child is to be opened: its type, its bytes, and what it continues.
+    /// Opens a child: its type, its bytes, and the value that it is merged into.
     Child(Type, &'b [u8], Option<Value>),
-    /// A part was read.
+    /// A field was decoded.
     Continue,
     End,
 }
@@ -144,7 +143,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// Returns true if a value of this type is a message with fields of its own.
+/// Returns true if a value of this type is decoded as an open message.
 fn opens(ty: Type) -> bool {
     matches!(
         ty.form(),
@@ -153,7 +152,7 @@ fn opens(ty: Type) -> bool {
 }
 
 impl<'b> Open<'b> {
-    /// Reads the next field.
+    /// Decodes the next field.
     fn advance(&mut self, levels: usize) -> Result<Next<'b>, DecodeError> {
         match self {
             Self::Struct {
@@ -218,7 +217,7 @@ impl<'b> Open<'b> {
         }
     }
 
-    /// Takes in a child.
+    /// Stores a child.
     fn place(&mut self, child: Value) {
         match self {
             Self::Struct { out, place, .. } => {
@@ -260,13 +259,13 @@ impl<'b> Open<'b> {
     }
 }
 
-/// The name of a message, as errors give it: that of the type without its package.
+/// The name of a message in errors: the type name without its package.
 fn message_name(ty: Type) -> &'static str {
     let name = ty.target().go_name();
     name.rsplit_once('.').map_or(name, |(_, name)| name)
 }
 
-/// The field of a number in a message.
+/// The field with a number.
 enum Found {
     Field(Field),
     /// An embedded struct: its number and its name.
@@ -274,7 +273,7 @@ enum Found {
     Nothing,
 }
 
-/// Finds a field by its number in the part of a struct at this path.
+/// Finds a field by its number, in the embedded struct at this path.
 fn find(ty: Type, path: &[u16], number: u32) -> Found {
     let Ok(number) = u16::try_from(number) else {
         return Found::Nothing;
@@ -284,7 +283,7 @@ fn find(ty: Type, path: &[u16], number: u32) -> Found {
         for (name, embedded) in field.embedded_in() {
             match rest.next() {
                 Some(&step) if step == embedded => {}
-                // A struct without a number, such as the type, is not on the wire.
+                // Embedded structs without a number, such as `TypeMeta`, are not encoded.
                 None if embedded != 0 && embedded == number => {
                     return Found::Embedded(embedded, name);
                 }
@@ -298,7 +297,7 @@ fn find(ty: Type, path: &[u16], number: u32) -> Found {
     Found::Nothing
 }
 
-/// Reads the value of a member, or says what is to be opened for it.
+/// Decodes the value of a field, or returns the message to open for it.
 fn member<'b>(
     field: Field,
     wire: Wire<'b>,
@@ -318,7 +317,7 @@ fn member<'b>(
         }
         Form::List(element) => {
             if let (Form::Integer(_) | Form::Bool, Wire::Bytes(bytes)) = (element.form(), wire) {
-                // Readers take lists of numbers packed as well.
+                // Repeated numbers may be packed.
                 let mut input = Input(bytes);
                 while !input.0.is_empty() {
                     let number = Wire::Varint(input.varint()?);
@@ -339,7 +338,7 @@ fn member<'b>(
     let Wire::Bytes(bytes) = wire else {
         return Err(wrong_wire_type(wire, name));
     };
-    // A message that is sent twice is read over the earlier one, unless it is one of many.
+    // A repeated occurrence of a singular message is merged into the earlier one.
     let before = match (ty.form(), &key) {
         (Form::List(_) | Form::Map(_), _) => None,
         _ => out.remove(name),
@@ -348,7 +347,7 @@ fn member<'b>(
     Ok(Next::Child(element, bytes, before))
 }
 
-/// The key and the value of an entry of a map.
+/// The key and value of a map entry.
 fn entry(bytes: &[u8], element: Type) -> Result<(String, Wire<'_>), DecodeError> {
     let mut key = String::new();
     let mut value = match element.form() {
@@ -368,7 +367,7 @@ fn entry(bytes: &[u8], element: Type) -> Result<(String, Wire<'_>), DecodeError>
     Ok((key, value))
 }
 
-/// Puts a value where it belongs.
+/// Stores the value of a field.
 fn insert(out: &mut Map<String, Value>, field: Field, key: Option<String>, value: Value) {
     match (field.ty().form(), key) {
         (Form::List(_), _) => {

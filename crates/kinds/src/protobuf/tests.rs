@@ -8,7 +8,7 @@ use crate::typed::{Type, type_of};
 
 use super::*;
 
-/// A field of bytes.
+/// A length-delimited field.
 fn bytes(number: u8, value: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     let mut length = value.len();
@@ -25,7 +25,7 @@ fn pod() -> Type {
     type_of("", "v1", "Pod").unwrap()
 }
 
-/// The error is its text.
+/// Decodes a message; errors are compared by message.
 fn decode(ty: Type, message: &[u8]) -> Result<Value, String> {
     super::decode(ty, message).map_err(|error| error.to_string())
 }
@@ -95,7 +95,7 @@ fn refuses_what_is_no_message() {
             "proto: negative length found during unmarshaling",
         ),
         (&[0xff; 11], "proto: integer overflow"),
-        // A group that never ends.
+        // An unterminated group.
         (&[0x7b, 0x7b], "unexpected EOF"),
     ] {
         assert_eq!(read("Pod", message).unwrap_err(), error, "{message:?}");
@@ -108,7 +108,7 @@ fn passes_over_what_it_does_not_know() {
         vec![0x78, 1],
         vec![0x79, 1, 2, 3, 4, 5, 6, 7, 8],
         bytes(15, b"text"),
-        // A group in a group, with every kind of field inside.
+        // A nested group, with fields of every wire type.
         vec![
             0x7b, 0x73, 0x08, 0x01, 0x74, 0x0a, 1, 0, 0x0d, 1, 2, 3, 4, 0x7c,
         ],
@@ -182,7 +182,7 @@ fn refuses_values_that_json_cannot_say() {
 #[test]
 fn bounds_depth_and_size() {
     let ty = type_of("apiextensions.k8s.io", "v1", "CustomResourceDefinition").unwrap();
-    // `not` inside `not`, far down.
+    // Deeply nested `not`.
     let nested = |levels: usize| {
         let mut schema = Vec::new();
         for _ in 0..levels {
@@ -217,7 +217,7 @@ proptest! {
         let _ = Envelope::open(&[&MAGIC[..], &message].concat());
     }
 
-    /// Random bytes seldom get deep; fields of small numbers do.
+    /// Random bytes rarely nest deeply; fields with small numbers do.
     #[test]
     fn never_panics_on_nested_fields(
         fields in proptest::collection::vec((1_u8..16, any::<Vec<u8>>(), any::<bool>()), 1..12),

@@ -1,4 +1,4 @@
-//! Values that are read at once: numbers, texts, and the messages that stand for one value in JSON.
+//! Values that are decoded at once: numbers, strings, and messages that are scalars in JSON.
 
 use serde_json::{Number, Value};
 
@@ -12,12 +12,11 @@ use crate::typed::{Form, Type};
 use super::error::DecodeError;
 use super::wire::{Input, Wire, text, wrong_wire_type};
 
-/// Go's zero time, which the normal form has as `null`.
+/// Go's zero time, which is `null` in normal form.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 const ZERO_MICRO_TIME: &str = "0001-01-01T00:00:00.000000Z";
 
-/// Reads a value that is not made of messages to open. `name` is that of the field; `levels` is how
-/// deep the value may nest.
+/// Decodes a value that is not an open message. `name` is that of the field; `levels` is its maximum depth.
 pub(super) fn read(
     ty: Type,
     wire: Wire<'_>,
@@ -47,7 +46,7 @@ fn signed(number: u64) -> i64 {
     i64::from_ne_bytes(number.to_ne_bytes())
 }
 
-/// A number of 32 bits; what lies above is lost, as upstream.
+/// A number truncated to 32 bits, as upstream does.
 fn low_bits(number: u64) -> i32 {
     (number & u64::from(u32::MAX)) as u32 as i32
 }
@@ -62,7 +61,7 @@ fn not_finite(number: f64) -> &'static str {
     }
 }
 
-/// The seconds and the nanoseconds of a `Timestamp`.
+/// The seconds and nanoseconds of a `Timestamp`.
 fn timestamp(bytes: &[u8]) -> Result<(i64, i32), DecodeError> {
     let (mut seconds, mut nanos) = (0, 0);
     let mut input = Input(bytes);
@@ -100,7 +99,7 @@ fn micro_time(bytes: &[u8]) -> Result<Value, DecodeError> {
 }
 
 fn quantity(bytes: &[u8]) -> Result<Value, DecodeError> {
-    // A quantity that was never set is a zero.
+    // An unset quantity is zero.
     let mut quantity = Value::from("0");
     let mut input = Input(bytes);
     while let Some((number, value)) = input.field("Quantity")? {
@@ -134,7 +133,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeError> {
     }
 }
 
-/// Any JSON, which is kept as it is.
+/// Raw JSON, which is kept unchanged.
 fn raw(bytes: &[u8], levels: usize) -> Result<Value, DecodeError> {
     let mut raw: &[u8] = &[];
     let mut input = Input(bytes);
@@ -152,7 +151,7 @@ fn raw(bytes: &[u8], levels: usize) -> Result<Value, DecodeError> {
     tree::from_document_within(document.root(), levels).ok_or(DecodeError::TooDeep)
 }
 
-/// A list that is the value of a map. Protobuf has no such thing, so it is a message whose first field is
+/// A list that is the value of a map. Protobuf does not support this, so it is a message whose first field is
 /// repeated.
 fn items(element: Type, bytes: &[u8], levels: usize) -> Result<Value, DecodeError> {
     let mut items = Vec::new();

@@ -2,18 +2,18 @@
 
 use super::error::DecodeError;
 
-/// The value of a field as it stands in the input.
+/// The undecoded value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire<'b> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'b [u8]),
-    /// A group or a number of 32 bits, which no type of the API uses.
+    /// A group or a 32-bit number, which no API type uses.
     Other(u8),
 }
 
 impl Wire<'_> {
-    /// The number of the wire type.
+    /// The wire type.
     pub(super) fn number(self) -> u8 {
         match self {
             Self::Varint(_) => 0,
@@ -29,8 +29,7 @@ impl Wire<'_> {
 pub(super) struct Input<'b>(pub(super) &'b [u8]);
 
 impl<'b> Input<'b> {
-    /// The next field: its number and its value; nothing at the end of the message, whose name is
-    /// told in errors.
+    /// The next field: its number and value; `None` at the end of the message, whose name errors contain.
     pub(super) fn field(
         &mut self,
         message: &'static str,
@@ -40,7 +39,7 @@ impl<'b> Input<'b> {
         }
         let tag = self.varint()?;
         let wire_type = tag & 7;
-        // The number is a signed one of 32 bits upstream, so what lies above is lost.
+        // Upstream's field number is a signed 32-bit integer, so higher bits are truncated.
         let number = (tag >> 3) as u32 as i32;
         if wire_type == 4 {
             return Err(DecodeError::EndGroup(message));
@@ -108,7 +107,7 @@ impl<'b> Input<'b> {
         Ok(taken)
     }
 
-    /// Passes over a group, with the groups inside it, whose start was read already.
+    /// Skips a group, including nested groups, after its start tag.
     fn skip_group(&mut self) -> Result<(), DecodeError> {
         let mut depth = 1_usize;
         while depth > 0 {
@@ -134,7 +133,7 @@ impl<'b> Input<'b> {
     }
 }
 
-/// The error about a field of another wire type than its number stands for.
+/// The error of a field with another wire type than its number implies.
 pub(super) fn wrong_wire_type(found: Wire<'_>, field: &str) -> DecodeError {
     let mut letters = field.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
@@ -144,7 +143,7 @@ pub(super) fn wrong_wire_type(found: Wire<'_>, field: &str) -> DecodeError {
     }
 }
 
-/// Bytes as text. Every byte that is no text is replaced on its own, as Go's JSON encoder does.
+/// Converts bytes to a string. Every invalid byte is replaced individually, as Go's JSON encoder does.
 pub(super) fn text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

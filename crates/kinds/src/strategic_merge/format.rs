@@ -1,4 +1,4 @@
-//! Values in error texts, as Go's `fmt` prints them.
+//! Values in errors, as printed by Go's `fmt`.
 
 use serde_json::{Number, Value};
 
@@ -15,7 +15,7 @@ pub(super) fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// `%s` of a value.
+/// Formats a value with `%s`.
 pub(super) fn go_verb_s(value: &Value) -> String {
     match value {
         Value::Null => String::from("%!s(<nil>)"),
@@ -25,7 +25,7 @@ pub(super) fn go_verb_s(value: &Value) -> String {
     }
 }
 
-/// `%v` of a value: `map[a:1 b:[x y]]`.
+/// Formats a value with `%v`: `map[a:1 b:[x y]]`.
 pub(super) fn go_verb_v(value: &Value) -> String {
     enum Part<'v> {
         Value(&'v Value),
@@ -73,7 +73,7 @@ pub(super) fn go_verb_v(value: &Value) -> String {
     out
 }
 
-/// A number: integers plainly, doubles in Go's shortest form.
+/// Formats a number: doubles in Go's shortest form.
 fn go_number(number: &Number) -> String {
     if let Some(integer) = number.as_i64() {
         return integer.to_string();

@@ -1,4 +1,4 @@
-//! Merging lists, by key or by value, and putting the result in order.
+//! Merging lists, by key or by value, and sorting the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::{DELETE, DIRECTIVE, MERGE, PatchError, REPLACE, SET_ELEMENT_ORDER, go
 /// The merge rules of a list.
 pub(super) struct Rules {
     pub(super) element: Type,
-    /// The member that identifies elements; empty for lists of scalars.
+    /// The merge key; empty for lists of scalars.
     pub(super) merge_key: &'static str,
     /// True for a `$deleteFromPrimitiveList` directive.
     pub(super) is_delete_list: bool,
@@ -54,7 +54,7 @@ pub(super) fn merge(
     in_order(merged, &patch, &original, rules.merge_key, true)
 }
 
-/// Returns true if the elements are objects. All must be of one type.
+/// Returns true for a list of objects, or an error if the types of elements differ.
 fn holds_maps(original: &[Value], patch: &[Value]) -> Result<bool, PatchError> {
     let mut elements = original.iter().chain(patch);
     let Some(first) = elements.next() else {
@@ -63,7 +63,7 @@ fn holds_maps(original: &[Value], patch: &[Value]) -> Result<bool, PatchError> {
     if first.is_array() {
         return Err(PatchError::list_of_lists());
     }
-    // Upstream falls over a null that comes first.
+    // Upstream fails on a leading null.
     if first.is_null() || !elements.all(|element| same_type(first, element)) {
         let lists = [original, patch].map(|list| Value::Array(list.to_vec()));
         return Err(PatchError::other(format!(
@@ -74,7 +74,7 @@ fn holds_maps(original: &[Value], patch: &[Value]) -> Result<bool, PatchError> {
     Ok(first.is_object())
 }
 
-/// Obeys the elements that carry a directive and takes them out of the patch.
+/// Executes the directives in elements, and removes these from the patch.
 fn special_elements(
     original: Vec<Value>,
     patch: Vec<Value>,
@@ -122,7 +122,7 @@ fn merge_by_key(
     rules: &Rules,
     depth: usize,
 ) -> Result<Vec<Value>, PatchError> {
-    // The first element with a key is the one that counts.
+    // The first element with a key counts.
     let mut places = BTreeMap::new();
     for (at, element) in original.iter().enumerate() {
         if let Some(key) = element.get(rules.merge_key).and_then(key) {
@@ -154,8 +154,7 @@ fn merge_by_key(
     Ok(original)
 }
 
-/// Refuses a patch whose elements stand in another order than `$setElementOrder` says, or are not
-/// all named there.
+/// Rejects a patch whose elements are missing in `$setElementOrder`, or in another order.
 pub(super) fn check_order(
     patch: &[Value],
     order: &[Value],
@@ -209,7 +208,7 @@ fn same_identity(a: &Value, b: &Value, merge_key: &str) -> Result<bool, PatchErr
     Ok(a.is_some() && a == b)
 }
 
-/// Puts a merged list in the order that `$setElementOrder` gives.
+/// Sorts a merged list by `$setElementOrder`.
 pub(super) fn put_in_order(
     merged: Vec<Value>,
     order: &[Value],
@@ -231,7 +230,7 @@ pub(super) fn put_in_order(
     in_order(merged, order, original, merge_key, maps)
 }
 
-/// Sorts what the patch names by the patch, the rest by the live list, and weaves the two together.
+/// Sorts the elements in the patch by the patch, the others by the live list, and merges the two lists.
 fn in_order(
     merged: Vec<Value>,
     patch_order: &[Value],
@@ -274,8 +273,8 @@ fn in_order(
     Ok(weave(rest, named, |value| place(&by_server, value)))
 }
 
-/// Sorts by place. Upstream's comparison calls everything without a place smaller than its
-/// neighbour, which shows in short lists.
+/// Sorts by position. Upstream's comparison treats an element without position as smaller than its neighbour, which
+/// affects short lists.
 fn sort(list: Vec<Value>, place: impl Fn(&Value) -> Option<usize>) -> Vec<Value> {
     const INSERTION_SORT: usize = 20;
     let mut list: Vec<(Option<usize>, Value)> = list
@@ -300,8 +299,7 @@ fn sort(list: Vec<Value>, place: impl Fn(&Value) -> Option<usize>) -> Vec<Value>
     list.into_iter().map(|(_, value)| value).collect()
 }
 
-/// Weaves `left` into `right`, each in its own order: an element of `left` comes first where the
-/// live list says so.
+/// Merges two sorted lists: an element of `left` comes first if it does in the live list.
 fn weave(
     left: Vec<Value>,
     right: Vec<Value>,
@@ -335,8 +333,7 @@ fn check_keys(list: &[Value], merge_key: &str) -> Result<(), PatchError> {
     Ok(())
 }
 
-/// Removes repeated scalars. A repetition is replaced by the last element, as upstream does, so the
-/// order of the rest changes.
+/// Removes duplicate scalars. A duplicate is replaced by the last element, as upstream does, which changes the order.
 fn deduplicate(mut list: Vec<Value>) -> Vec<Value> {
     let mut places: BTreeMap<Key, BTreeSet<usize>> = BTreeMap::new();
     for (at, value) in list.iter().enumerate() {

@@ -1,19 +1,19 @@
-//! Comparing values as Go compares what its JSON decoder made of them.
+//! Comparison of values as Go compares decoded JSON.
 
 use serde_json::Value;
 
-/// A value that can be compared; containers cannot.
+/// A comparable scalar.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     Null,
     Bool(bool),
     Int(i64),
-    /// The bits of a double.
+    /// The bit pattern of a double.
     Float(u64),
     Text(String),
 }
 
-/// The comparable form; none for containers, which equal nothing.
+/// The comparable form; `None` for containers, which are never equal.
 pub(super) fn key(value: &Value) -> Option<Key> {
     Some(match value {
         Value::Null => Key::Null,

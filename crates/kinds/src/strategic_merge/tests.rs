@@ -1,4 +1,4 @@
-//! Patches, rule by rule. A Go program over the real package answered the same.
+//! Patches by rule, compared with a Go program that uses upstream's package.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn apply(change: &Value) -> Result<Value, String> {
     patch(&pod(), change, type_of("", "v1", "Pod").unwrap()).map_err(|error| error.message)
 }
 
-/// The member of the patched pod at `pointer`.
+/// The value at `pointer` in the patched Pod.
 fn patched(change: &Value, pointer: &str) -> Value {
     apply(change)
         .unwrap()

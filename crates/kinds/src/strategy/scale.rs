@@ -1,4 +1,4 @@
-//! The subresource `scale`: one view on everything that has replicas.
+//! The subresource `scale` of built-in kinds.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::resource::Resource;
 
 use crate::checks::{check_finalizer_name, non_negative, wire};
 
-/// The scale of an object; nothing for resources without that subresource.
+/// The scale of an object; `None` for resources without that subresource.
 ///
 /// UPSTREAM: pkg/registry/apps/deployment/storage/storage.go (scaleFromDeployment) and its likes.
 #[must_use]
@@ -50,7 +50,7 @@ pub fn scale_of(resource: &Resource, object: &Value) -> Option<Value> {
     Some(scale)
 }
 
-/// Takes the wanted replicas, and the version they were read at, over into an object.
+/// Applies the desired replicas and the resourceVersion of a scale to an object.
 pub fn apply_scale(object: &mut Value, scale: &Value) {
     let Some(object) = object.as_object_mut() else {
         return;
@@ -73,7 +73,7 @@ pub fn apply_scale(object: &mut Value, scale: &Value) {
     }
 }
 
-/// Validates a scale: its metadata, though nothing of it is stored, and its replicas.
+/// Validates a scale: its metadata, although it is not stored, and its replicas.
 ///
 /// UPSTREAM: pkg/apis/autoscaling/validation/validation.go (ValidateScale)
 #[must_use]
@@ -93,7 +93,7 @@ pub fn validate_scale(scale: &Value) -> FieldErrors {
     errors
 }
 
-/// The selector as clients write it in queries.
+/// The selector as a query string.
 fn selector_text(resource: &Resource, spec: &Object) -> String {
     let Some(selector) = get(spec, "selector") else {
         return String::new();
@@ -136,7 +136,7 @@ mod tests {
             scale["status"],
             json!({"replicas": 1, "selector": "a=b,b=c,z"})
         );
-        // It is in normal form.
+        // The result is in normal form.
         let ty = type_of("autoscaling", "v1", "Scale").unwrap();
         assert_eq!(ty.decode_value(&scale).unwrap().value, scale);
         scale["spec"]["replicas"] = json!(7);

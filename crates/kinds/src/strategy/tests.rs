@@ -1,4 +1,4 @@
-//! Strategies of writes. A Go program over upstream's strategies answered the same.
+//! Strategies, compared with a Go program that uses upstream's strategies.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn with_context<R>(then: impl FnOnce(&Context<'_>) -> R) -> R {
     ))
 }
 
-/// The object as created, or what is wrong with it.
+/// Creates an object, and returns the prepared object or the errors.
 fn create(api_version: &str, kind: &str, value: Value) -> Result<Value, Vec<String>> {
     let (resource, mut value) = load(api_version, kind, &value);
     with_context(|context| prepare_create(resource, &mut value, context));
@@ -53,7 +53,7 @@ fn create(api_version: &str, kind: &str, value: Value) -> Result<Value, Vec<Stri
     Err(errors.iter().map(ToString::to_string).collect())
 }
 
-/// The object as updated, or what is wrong with it.
+/// Updates an object, and returns the prepared object or the errors.
 fn update(
     (api_version, kind, subresource): (&str, &str, &str),
     old: &Value,
@@ -251,7 +251,7 @@ fn ephemeral_containers_change_nothing_else() {
     assert_eq!(updated["spec"]["containers"][0]["image"], "i");
     assert_eq!(updated["spec"]["ephemeralContainers"][0]["name"], "e");
     assert_eq!(updated["metadata"].get("labels"), None);
-    // A resize may not change the class of the pod, so both are burstable.
+    // A resize must not change the QoS class, so both Pods are burstable.
     let (mut old, mut resized) = (pod("i"), pod("i"));
     old["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
     resized["spec"]["containers"][0]["resources"] =
@@ -480,7 +480,7 @@ fn app_armor_annotations_become_fields() {
         annotated("localhost/x", none.clone()),
         (Ok(json!({"type": "Localhost", "localhostProfile": "x"})), 1)
     );
-    // The pod says the same already.
+    // The Pod has the same profile already.
     let of_pod = json!({"type": "RuntimeDefault"});
     assert_eq!(
         annotated("runtime/default", of_pod.clone()),
@@ -560,12 +560,12 @@ fn finalizers_are_known_or_belong_to_a_domain() {
         let errors = create(api_version, kind, wrong.clone()).unwrap_err();
         assert!(errors.contains(&error.to_owned()), "{kind}: {errors:?}");
     }
-    // Some kinds look no closer than custom resources do.
+    // Some kinds only have the generic metadata validation.
     let budget = create("policy/v1", "PodDisruptionBudget", wrong);
     assert!(budget.is_ok(), "{budget:?}");
 }
 
-/// A kind that is made as `CONTRIBUTING.md` says.
+/// A kind that follows the instructions in `CONTRIBUTING.md`.
 #[derive(Debug)]
 struct Gadget;
 

@@ -1,4 +1,4 @@
-//! Values beside the values they replace.
+//! Correlation of values with those of the old object.
 //!
 //! UPSTREAM: apiserver pkg/cel/common/equality.go, maplist.go
 
@@ -12,7 +12,7 @@ use lockgate_go::quote::quote;
 use super::json::{Go, equal};
 use super::schema::{ListType, Node, Type};
 
-/// A value and the one it replaces.
+/// A value and the corresponding old value.
 #[derive(Debug)]
 pub(crate) struct Correlation<'a> {
     schema: &'a Node,
@@ -31,14 +31,14 @@ impl<'a> Correlation<'a> {
         }
     }
 
-    /// A field or an entry that both have and the schema knows.
+    /// A declared field or map entry that both values have.
     pub(crate) fn key(&self, name: &str) -> Option<Self> {
         let new = self.new.as_object()?.get(name)?;
         let old = self.old.as_object()?.get(name)?;
         Some(Self::new(self.schema.member(name)?, new, old))
     }
 
-    /// An element, if elements of this list can be recognised by keys and there was one.
+    /// An element of a list of type `map`, if the old list has an element with the same keys.
     pub(crate) fn index(&self, index: usize) -> Option<Self> {
         let new = self.new.as_array()?.get(index)?;
         let old = self.old.as_array()?;
@@ -62,7 +62,7 @@ impl<'a> Correlation<'a> {
                 if self.schema.list_type != Some(ListType::Map) {
                     return new.iter().zip(old).all(|(new, old)| equal(new, old));
                 }
-                // The order of such a list does not count.
+                // The order of a list of type `map` is irrelevant.
                 (0..new.len()).all(|at| self.index(at).is_some_and(|child| child.is_unchanged()))
             }
             (Json::Object(new), Json::Object(old)) => {
@@ -77,7 +77,7 @@ impl<'a> Correlation<'a> {
     }
 }
 
-/// The elements of a list by their keys; of several with the same keys, the first.
+/// The elements of a list by key; of elements with equal keys, the first one.
 #[derive(Debug, Default)]
 pub(crate) struct MapList<'a> {
     keys: &'a [String],
@@ -85,7 +85,7 @@ pub(crate) struct MapList<'a> {
 }
 
 impl<'a> MapList<'a> {
-    /// No elements, unless the schema says how to recognise them.
+    /// The elements of a list of type `map`; empty for other lists.
     pub(crate) fn new(schema: &'a Node, elements: &'a [Json]) -> Self {
         let is_map_list = schema.kind == Type::Array && schema.list_type == Some(ListType::Map);
         if !is_map_list || schema.list_map_keys.is_empty() {
@@ -104,7 +104,7 @@ impl<'a> MapList<'a> {
         }
     }
 
-    /// The element with the keys of another one.
+    /// The element with the same keys as another one.
     pub(crate) fn get(&self, element: &Json) -> Option<&'a Json> {
         let key = key_of(element, self.keys)?;
         self.elements.get(&key).copied()
@@ -133,7 +133,7 @@ fn scalar_key(value: &Json) -> Option<Key<'_>> {
     match Go::from(value) {
         Go::Bool(flag) => Some(Key::Bool(flag)),
         Go::Int(number) => Some(Key::Int(number)),
-        // Both zeros are one.
+        // Positive and negative zero are equal.
         Go::Float(number) => Some(Key::Float((number + 0.0).to_bits())),
         Go::Text(text) => Some(Key::Text(text)),
         Go::Nil | Go::List(_) | Go::Map(_) => None,
@@ -147,7 +147,7 @@ fn composite_key(entries: &Map<String, Json>, keys: &[String]) -> Option<String>
         text.push_str(&match Go::from(entries.get(key)?) {
             Go::Bool(flag) => flag.to_string(),
             Go::Int(number) => number.to_string(),
-            // Six decimals, so floats that differ later are one key.
+            // Floats are formatted with six decimals, so close values have equal keys.
             Go::Float(number) => format!("{number:.6}"),
             Go::Text(text) => quote(text),
             Go::Nil | Go::List(_) | Go::Map(_) => return None,

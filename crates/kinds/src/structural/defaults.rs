@@ -1,4 +1,4 @@
-//! Filling in defaults, and removing nulls that may not be.
+//! Applying defaults, and removing invalid nulls.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/defaulting
 
@@ -9,14 +9,14 @@ use super::metadata::{self, Malformed};
 use super::path::Path;
 use super::schema::{Additional, Node, Schema};
 
-/// About how many bytes of memory defaults may add to an object, several times what is ever stored of one.
+/// The approximate memory that defaults may add to an object, in bytes: several times the largest storable object.
 const MAX_FILLED: usize = 32 << 20;
 
-/// The memory that is left for defaults.
+/// The remaining memory for defaults.
 struct Room(usize);
 
 impl Room {
-    /// A copy of a default, while there is room.
+    /// Copies a default, unless the memory is used up.
     fn copy(&mut self, default: &Json) -> Option<Json> {
         if self.0 == 0 {
             return None;
@@ -26,7 +26,7 @@ impl Room {
     }
 }
 
-/// About how much memory a value takes.
+/// The approximate memory of a value.
 fn weight(value: &Json) -> usize {
     let mut bytes = 0;
     let mut open = vec![value];
@@ -46,15 +46,15 @@ fn weight(value: &Json) -> usize {
 }
 
 impl Schema {
-    /// Fills in the defaults of a custom resource.
+    /// Applies the defaults of a custom resource.
     ///
-    /// A default stands in a definition once and in an object as often as the author of the object
-    /// likes. What is far larger than any object that is stored is not filled in any further.
+    /// One default of a definition can apply any number of times in an object. Defaulting stops far beyond the size
+    /// of any storable object.
     pub fn default(&self, object: &mut Json) {
         self.root.fill(object, &mut Room(MAX_FILLED));
     }
 
-    /// Removes the nulls of a custom resource that are neither allowed nor replaced by a default.
+    /// Removes nulls of a custom resource that are neither nullable nor replaced by a default.
     pub fn drop_nulls(&self, object: &mut Json) {
         self.root.drop_nulls(object);
     }
@@ -131,7 +131,7 @@ impl Node {
         }
     }
 
-    /// Removes from the defaults what the schema would remove from an object.
+    /// Prunes the defaults themselves.
     pub(crate) fn prune_defaults(&mut self, place: &Place<'_>) {
         if let Some(default) = self.default.take() {
             self.default = self.pruned(*default, place).map(Box::new);
@@ -157,20 +157,20 @@ impl Node {
         let steps = match place {
             Place::Type => return default.is_string().then_some(default),
             Place::Root | Place::Ordinary => {
-                // With malformed parts dropped, nothing is left to complain about.
+                // Dropping malformed metadata cannot fail.
                 let _ = metadata::coerce(self, &mut default, Malformed::Drop, &Path::ROOT);
                 self.prune(&mut default, false);
                 return Some(default);
             }
             Place::Metadata | Place::InMetadata(..) => place.steps(),
         };
-        // Only whole metadata can be read, so the default is put where it belongs and taken out.
+        // Metadata is only decoded as a whole, so the default is wrapped, decoded, and unwrapped.
         let around = steps.iter().fold(default, |inner, step| match step {
             Step::Field(name) => Json::Object([((*name).to_owned(), inner)].into_iter().collect()),
             Step::Index => Json::Array(vec![inner]),
         });
         if steps.is_empty() && !around.is_object() {
-            // What is no metadata at all is left for validation to refuse.
+            // Metadata that is not an object is left to validation.
             return Some(around);
         }
         let mut found = metadata::tidy(around, Malformed::Drop, &Path::ROOT)
@@ -186,21 +186,21 @@ impl Node {
     }
 }
 
-/// The position of a schema with regard to defaults.
+/// The position of a default in a resource.
 #[derive(Debug)]
 pub(crate) enum Place<'a> {
-    /// At the root of a resource.
+    /// The root of a resource.
     Root,
-    /// At the `apiVersion` or `kind` of one.
+    /// Its `apiVersion` or `kind`.
     Type,
-    /// At its `metadata`.
+    /// Its `metadata`.
     Metadata,
-    /// Somewhere in that.
+    /// A field within its `metadata`.
     InMetadata(&'a Self, Step<'a>),
     Ordinary,
 }
 
-/// A step down in an object.
+/// A path element.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step<'a> {
     Field(&'a str),
@@ -215,7 +215,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The steps down from the metadata, the last one first.
+    /// The path within metadata, innermost element first.
     fn steps(&self) -> Vec<Step<'a>> {
         let mut steps = Vec::new();
         let mut place = self;

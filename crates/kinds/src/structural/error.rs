@@ -4,9 +4,9 @@ use std::fmt::Display;
 
 use lockgate_api::field::{ErrorType, FieldError, Path as FieldPath, Shown};
 
-/// At most this many errors are kept of one check.
+/// The maximum number of errors of one check.
 ///
-/// Upstream keeps all, and compares each with all others before it.
+/// Upstream keeps all errors, and compares each with all previous ones.
 pub(crate) const MAX_ERRORS: usize = 10_000;
 
 fn at(place: &impl Display, build: impl FnOnce(&FieldPath<'_>) -> FieldError) -> FieldError {
@@ -14,14 +14,14 @@ fn at(place: &impl Display, build: impl FnOnce(&FieldPath<'_>) -> FieldError) ->
     build(&FieldPath::root(&text))
 }
 
-/// The value, which is shown as it is given, is malformed.
+/// An invalid value, printed as `shown`.
 pub(crate) fn invalid(place: &impl Display, shown: &str, detail: impl Into<String>) -> FieldError {
     at(place, |path| {
         FieldError::invalid(path, Shown::Rendered(shown), detail)
     })
 }
 
-/// As [`invalid`], for a text.
+/// Like [`invalid`], for a string.
 pub(crate) fn invalid_text(
     place: &impl Display,
     text: &str,
@@ -32,49 +32,49 @@ pub(crate) fn invalid_text(
     })
 }
 
-/// The value is of another type than the schema says.
+/// A value of another type than the schema's.
 pub(crate) fn invalid_type(place: &impl Display, text: &str, detail: String) -> FieldError {
     let mut error = invalid_text(place, text, detail);
     error.error_type = ErrorType::TypeInvalid;
     error
 }
 
-/// The value is malformed and not worth showing.
+/// An invalid value that is not printed.
 pub(crate) fn invalid_without_value(place: &impl Display, detail: &str) -> FieldError {
-    // The detail stands where the value would: the text has nothing between them.
+    // The detail takes the place of the value, as in upstream's message.
     invalid(place, detail, "")
 }
 
-/// The value has to be given.
+/// A required value.
 pub(crate) fn required(place: &impl Display, detail: impl Into<String>) -> FieldError {
     at(place, |path| FieldError::required(path, detail))
 }
 
-/// The value must not be given.
+/// A forbidden value.
 pub(crate) fn forbidden(place: &impl Display, detail: impl Into<String>) -> FieldError {
     at(place, |path| FieldError::forbidden(path, detail))
 }
 
-/// The server itself failed.
+/// An internal error.
 pub(crate) fn internal(place: &impl Display, detail: impl Into<String>) -> FieldError {
     at(place, |path| FieldError::internal(path, detail))
 }
 
-/// The value repeats another one.
+/// A duplicate value.
 pub(crate) fn duplicate(place: &impl Display, shown: &str) -> FieldError {
     at(place, |path| {
         FieldError::duplicate(path, Shown::Rendered(shown))
     })
 }
 
-/// The value is not one of a closed set.
+/// A value that is not in the enum.
 pub(crate) fn not_supported(place: &impl Display, shown: &str, supported: &[&str]) -> FieldError {
     at(place, |path| {
         FieldError::not_supported(path, Shown::Rendered(shown), supported)
     })
 }
 
-/// The text has more than `limit` bytes.
+/// A string of more than `limit` bytes.
 pub(crate) fn too_long(place: &impl Display, limit: i64) -> FieldError {
     let mut error = at(place, |path| {
         FieldError::too_long(path, usize::try_from(limit).unwrap_or_default())
@@ -85,7 +85,7 @@ pub(crate) fn too_long(place: &impl Display, limit: i64) -> FieldError {
     error
 }
 
-/// The list or map has `count` items instead of at most `limit`.
+/// A list or map of `count` items, more than `limit`.
 pub(crate) fn too_many(place: &impl Display, count: usize, limit: i64) -> FieldError {
     let mut error = at(place, |path| {
         FieldError::too_many(path, count, usize::try_from(limit).unwrap_or_default())

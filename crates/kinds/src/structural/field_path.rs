@@ -1,4 +1,4 @@
-//! Paths into a schema, as rules and selectable fields name them: `.spec.size`, `.spec['a.b']`.
+//! Schema paths of validation rules and selectable fields: `.spec.size`, `.spec['a.b']`.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/cel/validation.go (ValidFieldPath)
 
@@ -18,17 +18,17 @@ pub(crate) enum Brackets {
 pub(crate) struct Found<'j> {
     /// The path as field errors print it.
     pub(crate) printed: String,
-    /// Its first field.
+    /// The first field of the path.
     pub(crate) first: String,
-    /// The schema there; a map of anything has none.
+    /// The schema at the path; `None` within a map of any values.
     pub(crate) schema: Option<Props<'j>>,
 }
 
-/// Follows a path.
+/// Resolves a path in a schema.
 ///
 /// # Errors
 ///
-/// Why it is none, in upstream's words.
+/// The path is invalid; the message is upstream's.
 pub(crate) fn resolve<'j>(
     path: &str,
     schema: Props<'j>,
@@ -95,7 +95,7 @@ impl Found<'_> {
     }
 }
 
-/// The points and brackets of a path, and the texts between them.
+/// The tokens of a path: dots, brackets, and the strings between them.
 struct Tokens<'p>(&'p str);
 
 impl<'p> Iterator for Tokens<'p> {
@@ -138,7 +138,7 @@ fn unquote(token: &str) -> Result<String, UpstreamError> {
             Some('t') => '\t',
             Some('v') => '\x0b',
             Some(quoted @ ('\'' | '\\')) => quoted,
-            // A backslash in front of a line break, or of nothing, is no escape.
+            // A backslash before a line break or at the end is literal.
             Some('\n') => {
                 text.push('\\');
                 '\n'

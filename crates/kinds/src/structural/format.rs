@@ -1,4 +1,4 @@
-//! The formats a schema can ask of text and numbers.
+//! The formats of strings and numbers.
 //!
 //! UPSTREAM: kube-openapi pkg/validation/strfmt, apiextensions-apiserver
 //! pkg/apiserver/validation/formats.go
@@ -16,7 +16,7 @@ use lockgate_go::time::Duration;
 
 use super::schema::Type;
 
-/// A format that is supported, as the schema spells it.
+/// A supported format, as spelled in the schema.
 #[derive(Debug)]
 pub(crate) struct Format {
     name: Box<str>,
@@ -27,7 +27,7 @@ pub(crate) struct Format {
 type Check = Option<fn(&str) -> bool>;
 
 impl Format {
-    /// A format, unless values of the type cannot have it, in which case it means nothing.
+    /// Parses a format; `None` if it does not apply to the type, and is ignored.
     pub(crate) fn read(name: &str, kind: &Type, int_or_string: bool) -> Option<Self> {
         let check: Check = match kind {
             _ if int_or_string => Some(text_check(name)?),
@@ -42,7 +42,7 @@ impl Format {
         })
     }
 
-    /// A format of any value, known or not.
+    /// Parses any format, known or unknown.
     pub(crate) fn read_any(name: &str) -> Option<Self> {
         (!name.is_empty()).then(|| Self {
             name: name.into(),
@@ -50,12 +50,12 @@ impl Format {
         })
     }
 
-    /// The name as the schema spells it.
+    /// The name as spelled in the schema.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns true if the format is one of strings.
+    /// Returns true for a string format.
     pub(crate) fn is_of_text(&self) -> bool {
         self.check.is_some()
     }
@@ -109,7 +109,7 @@ fn text_check(name: &str) -> Option<fn(&str) -> bool> {
     })
 }
 
-/// A host name: one label, or labels that end in letters only. Symbols are as good as letters.
+/// A host name: one label, or labels of which the last one consists of letters. Symbols count as letters.
 fn is_hostname(text: &str) -> bool {
     const CHAR: &str = r"[a-zA-Z0-9\p{S}\p{L}]";
     static HOSTNAME: OnceLock<Option<Regex>> = OnceLock::new();
@@ -125,7 +125,7 @@ fn is_hostname(text: &str) -> bool {
         && text.split('.').all(|label| label.len() <= 63)
 }
 
-/// An address whose numbers may have leading zeros, which Kubernetes keeps for old data.
+/// An IP whose octets may have leading zeros, which Kubernetes accepts for existing data.
 fn sloppy_ip(text: &str) -> Option<IpAddr> {
     let mut plain = String::with_capacity(text.len());
     let mut number = String::new();
@@ -165,7 +165,7 @@ fn is_sloppy_cidr(text: &str) -> bool {
     is_number && bits.parse::<u32>().is_ok_and(|bits| bits <= max)
 }
 
-/// Pairs of hexadecimal digits with `:` or `-` between them, fours with `.`, or nothing between.
+/// Hexadecimal digits in pairs separated by `:` or `-`, in fours separated by `.`, or without separators.
 fn is_mac(text: &str) -> bool {
     let (separator, width) = match text.as_bytes() {
         [_, _, separator @ (b':' | b'-'), ..] => (Some(*separator), 2),
@@ -180,7 +180,7 @@ fn is_mac(text: &str) -> bool {
     matches!(groups.len() * width / 2, 6 | 8 | 20) && groups.iter().all(is_group)
 }
 
-/// A UUID of a version; a strict one also has the variant of RFC 4122.
+/// A UUID of a version; if `strict`, of the variant of RFC 4122.
 fn is_uuid_of(text: &str, version: u8, strict: bool) -> bool {
     if !NamedFormat::Uuid.validate(text).is_empty() {
         return false;
@@ -192,7 +192,7 @@ fn is_uuid_of(text: &str, version: u8, strict: bool) -> bool {
         && (!strict || matches!(at_variant, Some(b'8' | b'9' | b'a' | b'b')))
 }
 
-/// The digits of a book number; only white space and dashes may stand between them.
+/// The digits of an ISBN, without whitespace and dashes; any other character is kept and invalid.
 fn book_digits(text: &str) -> Vec<u8> {
     let is_filler = |b: &u8| matches!(b, b' ' | b'\t' | b'\n' | b'\x0c' | b'\r' | b'-');
     text.bytes().filter(|b| !is_filler(b)).collect()
@@ -230,7 +230,7 @@ fn is_isbn13(text: &str) -> bool {
     sum.is_multiple_of(10)
 }
 
-/// A card number of a known issuer with a right check digit; anything may stand between digits.
+/// A credit card number of a known issuer with a valid check digit; other characters are ignored.
 fn is_credit_card(text: &str) -> bool {
     let digits: Vec<u8> = text
         .bytes()
@@ -259,9 +259,9 @@ fn is_credit_card(text: &str) -> bool {
     is_issued && sum.is_multiple_of(10)
 }
 
-/// Three, two and four digits with a dash or a space between.
+/// Three, two and four digits, separated by dashes or spaces.
 fn is_ssn(text: &str) -> bool {
-    // Either separator may be left out, but then the text is too short.
+    // The pattern's separators are optional, but the length must be 11.
     let [a, b, c, x, d, e, y, f, g, h, i] = text.as_bytes() else {
         return false;
     };
@@ -294,9 +294,9 @@ fn is_rgb_color(text: &str) -> bool {
     values.len() == 3 && values.into_iter().all(is_value)
 }
 
-/// A duration of Go's, or a text that has numbers with units anywhere in it, such as `3 days`.
+/// A Go duration, or a string that contains numbers with units, such as `3 days`.
 fn is_duration(text: &str) -> bool {
-    /// The spellings that must be met in full, then the one that needs only start so.
+    /// Units that must match exactly, and the one that must match as a prefix.
     const UNITS: [(&[&str], &str); 8] = [
         (&["ns"], "nano"),
         (&["us", "µs"], "micro"),

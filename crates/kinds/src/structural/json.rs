@@ -1,4 +1,4 @@
-//! JSON values as Go sees and prints them, without recursion.
+//! JSON values as Go decodes and prints them, without recursion.
 
 use serde_json::{Map, Value as Json};
 
@@ -6,7 +6,7 @@ use lockgate_go::json::to_string;
 use lockgate_go::number::format_double;
 use lockgate_go::quote::quote;
 
-/// The Go value that its decoder makes of a JSON value.
+/// The Go value that a JSON value is decoded to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Go<'j> {
     Nil,
@@ -23,7 +23,7 @@ impl<'j> From<&'j Json> for Go<'j> {
         match json {
             Json::Null => Self::Nil,
             Json::Bool(flag) => Self::Bool(*flag),
-            // Numbers beyond 64 bits with sign are floats, however they are spelled.
+            // Numbers beyond signed 64 bits are floats, even if they are written as integers.
             Json::Number(number) => number.as_i64().map_or_else(
                 || Self::Float(number.as_f64().unwrap_or_default()),
                 Self::Int,
@@ -35,7 +35,7 @@ impl<'j> From<&'j Json> for Go<'j> {
     }
 }
 
-/// A value as field errors show it.
+/// A value as field errors print it.
 pub(crate) fn shown(json: &Json) -> String {
     match Go::from(json) {
         Go::Bool(flag) => flag.to_string(),
@@ -46,7 +46,7 @@ pub(crate) fn shown(json: &Json) -> String {
     }
 }
 
-/// A value as Go's encoder writes it.
+/// A value as Go's encoder prints it.
 pub(crate) fn compact(json: &Json) -> String {
     let mut out = String::new();
     write(&mut out, json, &JSON, |out, scalar| {
@@ -71,8 +71,8 @@ pub(crate) fn verbose(json: &Json) -> String {
     out
 }
 
-/// A text that two values share exactly if Go's `DeepEqual` says so: unlike [`compact`], whole
-/// numbers and floats of one value stay apart.
+/// A string that is equal for two values if and only if Go's `DeepEqual` is true: unlike with [`compact`], integers
+/// differ from floats of the same value.
 pub(crate) fn identity(json: &Json) -> String {
     let mut out = String::new();
     write(&mut out, json, &JSON, |out, scalar| {
@@ -84,7 +84,7 @@ pub(crate) fn identity(json: &Json) -> String {
     out
 }
 
-/// The brackets and separators of a value.
+/// The brackets and separators of an output format.
 struct Form {
     list: (&'static str, &'static str, &'static str),
     map: (&'static str, &'static str, &'static str),
@@ -97,7 +97,7 @@ const JSON: Form = Form {
     key: |key| to_string(key),
 };
 
-/// Writes a value with a stack of its own, since values nest deeper than the thread's reaches.
+/// Prints a value with an explicit stack, since values may nest deeper than the thread's stack allows.
 fn write(out: &mut String, json: &Json, form: &Form, scalar: impl Fn(&mut String, &Json)) {
     enum Step<'j> {
         Value(&'j Json),
@@ -140,9 +140,9 @@ fn write(out: &mut String, json: &Json, form: &Form, scalar: impl Fn(&mut String
     }
 }
 
-/// A copy of a value, made on a stack of its own.
+/// Copies a value with an explicit stack.
 pub(crate) fn copy(json: &Json) -> Json {
-    /// A container that is being filled, and what is still to come.
+    /// An open container, with its remaining children.
     enum Open<'j> {
         List(Vec<Json>, std::slice::Iter<'j, Json>),
         Map(Map<String, Json>, &'j str, serde_json::map::Iter<'j>),

@@ -1,4 +1,4 @@
-//! Lists that are sets or maps have every element once.
+//! Lists of type `set` and `map` have unique elements.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/listtype/validation.go
 
@@ -13,7 +13,7 @@ use super::json::{Go, compact, copy, shown};
 use super::path::Path;
 use super::schema::{ListType, Node};
 
-/// Checks all lists of an object.
+/// Validates all lists of an object.
 pub(crate) fn validate(schema: &Node, value: &Json, path: &Path<'_>, errors: &mut FieldErrors) {
     if errors.len() >= MAX_ERRORS {
         return;
@@ -70,7 +70,7 @@ fn validate_map(schema: &Node, elements: &[Json], path: &Path<'_>, errors: &mut 
     };
     let repeated = match keys {
         [key] => repeated(elements.iter().map(|element| {
-            // A key that is not given is not the same as one that is null.
+            // An absent key differs from a null one.
             element.get(key).map_or(Item::Absent, Item::Value)
         })),
         _ => repeated(elements.iter().map(|element| Item::Keys(key_of(element)))),
@@ -88,7 +88,7 @@ enum Item<'j> {
     Keys(Json),
 }
 
-/// The identity of an item: scalars by type and value, others by their text.
+/// The identity of an item: scalars by type and value, others by their JSON.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity<'j> {
     Absent,
@@ -111,7 +111,7 @@ impl<'j> From<Item<'j>> for Identity<'j> {
             Go::Nil => Self::Nil,
             Go::Bool(flag) => Self::Bool(flag),
             Go::Int(number) => Self::Int(number),
-            // Both zeros are one.
+            // Positive and negative zero are equal.
             Go::Float(number) => Self::Float((number + 0.0).to_bits()),
             Go::Text(text) => Self::Text(text),
             Go::List(_) | Go::Map(_) => Self::Compound(compact(value)),

@@ -1,7 +1,7 @@
-//! The metadata of custom resources and of resources embedded in them.
+//! The metadata of custom resources and embedded resources.
 //!
-//! Metadata is no part of a schema. It is read into its Go type and written back, which removes
-//! unknown and empty fields and normalises times.
+//! Metadata is not part of the schema. It is decoded as its Go type and encoded again, which drops unknown and empty
+//! fields and normalizes timestamps.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/objectmeta
 
@@ -21,7 +21,7 @@ use super::path::Path;
 use super::schema::Node;
 use crate::upstream_error::UpstreamError;
 
-/// At most this many unknown fields are named in one `metadata`.
+/// The maximum number of reported unknown fields of one `metadata`.
 // UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/kubernetes_patch.go
 const MAX_FINDINGS: usize = 100;
 
@@ -34,7 +34,7 @@ pub(crate) enum Malformed {
     Drop,
 }
 
-/// The shapes of the fields of metadata.
+/// The types of metadata fields.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     Text,
@@ -43,20 +43,20 @@ enum Shape {
     Time,
     Texts,
     TextMap,
-    /// Any JSON but null.
+    /// Any JSON except null.
     Any,
     Objects(&'static [Field]),
 }
 
-/// A field: its name, its shape, and whether it is written when it is empty.
+/// The name and type of a field, and whether it is encoded if empty.
 type Field = (&'static str, Shape, Presence);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Always,
-    /// Written unless it is the zero value.
+    /// Omitted if zero (`omitempty`).
     NotZero,
-    /// Written unless it is absent: behind a pointer, zero is a value.
+    /// Omitted if nil: a pointer to zero is encoded.
     IfGiven,
 }
 
@@ -103,11 +103,11 @@ const OBJECT_META: &[Field] = &[
     ),
 ];
 
-/// A whole number, however it is spelled.
+/// An integer, in any notation.
 fn integer(value: &Json) -> Option<i64> {
     value.as_i64().or_else(|| {
         let number = value.as_f64()?;
-        // The bounds of what both types hold exactly.
+        // Within these bounds, the conversion is exact.
         let fits = number.fract() == 0.0 && (-9.2e18..9.2e18).contains(&number);
         fits.then_some(number as i64)
     })
@@ -134,7 +134,7 @@ impl Shape {
         }
     }
 
-    /// Writes a value that fits as its Go type would be; `None` if it is left out.
+    /// The value as its Go type encodes it; `None` if it is omitted.
     fn tidy(
         self,
         value: Json,
@@ -215,15 +215,15 @@ fn tidy_object(value: Json, fields: &[Field], place: &Path<'_>, unknown: &mut Ve
     Json::Object(tidied)
 }
 
-/// Metadata read into its type and written back.
+/// Decoded and re-encoded metadata.
 #[derive(Debug, Default)]
 pub(crate) struct Tidied {
     pub(crate) metadata: Json,
-    /// Fields it had besides, below the place given.
+    /// The paths of its unknown fields.
     pub(crate) unknown: Vec<String>,
 }
 
-/// Reads metadata as its type.
+/// Decodes and re-encodes metadata.
 ///
 /// # Errors
 ///
@@ -250,7 +250,7 @@ pub(crate) fn tidy(
     Ok(Tidied { metadata, unknown })
 }
 
-/// Reads metadata into its type, for rules about names and the like.
+/// Decodes metadata, for validation.
 pub(crate) fn decode(metadata: &Json) -> Result<ObjectMeta, UpstreamError> {
     let document = document::json::parse(compact(metadata).as_bytes()).map_err(|e| e.message)?;
     match decode::decode_value::<ObjectMeta>(document.root()) {
@@ -259,21 +259,21 @@ pub(crate) fn decode(metadata: &Json) -> Result<ObjectMeta, UpstreamError> {
     }
 }
 
-/// Why metadata cannot be read, in the words of Go's decoder.
+/// The reason why metadata cannot be decoded, as Go's decoder reports it.
 fn malformation(metadata: &Json) -> Option<UpstreamError> {
     if fits_object(metadata, OBJECT_META) {
         return None;
     }
-    // Both readers are to agree; if they do not, the metadata is still refused.
+    // Both decoders should agree; if they do not, the metadata is still rejected.
     let unlike = || "json: cannot unmarshal metadata".into();
     Some(decode(metadata).err().unwrap_or_else(unlike))
 }
 
-/// Tidies the metadata of all resources embedded in a value, and names the unknown fields in it.
+/// Normalizes the metadata of all resources embedded in a value, and returns the paths of unknown fields.
 ///
 /// # Errors
 ///
-/// The first malformed part, unless those are dropped.
+/// The first malformed metadata, unless it is dropped.
 pub(crate) fn coerce(
     schema: &Node,
     value: &mut Json,
@@ -290,7 +290,7 @@ pub(crate) fn coerce(
     Ok(unknown)
 }
 
-/// As [`coerce`], for a value that is a resource itself.
+/// Like [`coerce`], for a value that is itself a resource.
 pub(crate) fn coerce_resource(
     schema: &Node,
     value: &mut Json,
@@ -362,7 +362,7 @@ impl Coercer<'_> {
         }
         if let Some(metadata) = entries.get_mut("metadata") {
             let place = path.child("metadata");
-            // Findings are named below the place as field errors print it.
+            // Paths of unknown fields have the printed field path as prefix.
             let printed = place.to_string();
             if self.malformed == Malformed::Refuse
                 && let Some(reason) = malformation(metadata)
@@ -370,7 +370,7 @@ impl Coercer<'_> {
                 let error = error::invalid(&place, &shown(metadata), reason);
                 return Err(Box::new(error));
             }
-            // Metadata that is no object has no fields to drop.
+            // Other values have no fields to drop.
             if metadata.is_object() || metadata.is_null() {
                 let place = Path::printed(&printed);
                 if let Ok(tidied) = tidy(metadata.take(), self.malformed, &place) {
@@ -383,12 +383,12 @@ impl Coercer<'_> {
     }
 }
 
-/// Checks the type and the metadata of all resources embedded in a value.
+/// Validates the type and the metadata of all resources embedded in a value.
 pub(crate) fn validate(schema: &Node, value: &Json, path: &Path<'_>, errors: &mut FieldErrors) {
     validate_as(schema, value, schema.embedded, path, errors);
 }
 
-/// As [`validate`], for a value that is a resource itself.
+/// Like [`validate`], for a value that is itself a resource.
 pub(crate) fn validate_resource(
     schema: &Node,
     value: &Json,
@@ -481,17 +481,17 @@ fn check_kind(text: &str) -> Option<String> {
     })
 }
 
-/// Checks metadata that may lack a name and may have a namespace.
+/// Validates metadata with optional name and namespace.
 fn validate_object_meta(mut meta: ObjectMeta, place: &str) -> FieldErrors {
     if meta.name.is_empty() {
-        // A name is not asked for, and this one passes.
+        // The name is optional, and this one is valid.
         "fakename".clone_into(&mut meta.name);
     }
     let namespace = std::mem::take(&mut meta.namespace);
     let path = FieldPath::root(place);
     let mut errors = validate_metadata(&meta, PATH_SEGMENT_NAMES, &path);
     if !namespace.is_empty() {
-        // The namespace is looked at right after the names.
+        // The namespace is validated right after the names.
         let names = [path.child("generateName"), path.child("name")].map(|path| path.to_string());
         let after = errors
             .iter()

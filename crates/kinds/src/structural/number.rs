@@ -1,4 +1,4 @@
-//! Checking numbers against bounds and formats.
+//! Validation of numbers: bounds and formats.
 //!
 //! UPSTREAM: kube-openapi pkg/validation/validate/validator.go (numberValidator), values.go
 
@@ -9,7 +9,7 @@ use super::json::Go;
 use super::path::Path;
 use super::schema::{Checks, Node, Type};
 
-/// The largest whole number that a float holds exactly.
+/// The largest integer that a float represents exactly.
 const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
 const EPSILON: f64 = 1e-9;
 
@@ -18,21 +18,21 @@ const EPSILON: f64 = 1e-9;
 pub(crate) enum Failure {
     /// Reported on the object as a whole.
     OfObject(String),
-    /// The value shown, and what is said after the name of the place.
+    /// The printed value, and the message after the field name.
     At(String, String),
-    /// The value shown, and all that is said.
+    /// The printed value, and the whole message.
     Whole(String, String),
 }
 
-/// Returns true if a float counts as an integer.
+/// Returns true if a float is treated as an integer.
 ///
 /// UPSTREAM: go-openapi/swag convert.go (IsFloat64AJSONInteger)
 pub(crate) fn is_whole(float: f64) -> bool {
     if float.is_nan() || float.abs() > MAX_SAFE {
         return false;
     }
-    // Within these bounds, both conversions of Go's that are tried hold every whole number; a
-    // negative one wraps around in the comparison below and is far from itself.
+    // Within these bounds, both Go conversions are exact for integers; a negative float wraps around in the
+    // comparison below, and is never close to itself.
     if float.fract() == 0.0 {
         return true;
     }
@@ -48,7 +48,7 @@ pub(crate) fn is_whole(float: f64) -> bool {
     difference / (float.abs() + wrapped.abs()) < EPSILON
 }
 
-/// Go's conversion of a float to 64 bits, as it is on common machines.
+/// Go's conversion of a float to `int64`, on amd64.
 pub(crate) fn truncate(float: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&float) {
         float as i64
@@ -57,7 +57,7 @@ pub(crate) fn truncate(float: f64) -> i64 {
     }
 }
 
-/// Checks a number; `None` if there is nothing to check.
+/// Validates a number; `None` if there are no constraints.
 pub(crate) fn check(
     schema: &Node,
     checks: Option<&Checks>,
@@ -102,7 +102,7 @@ pub(crate) fn check(
     Some(failures)
 }
 
-/// The numbers a schema's type and format can hold.
+/// The numeric types of a schema's type and format.
 #[derive(Debug, Clone, Copy)]
 enum Range {
     Any,
@@ -138,7 +138,7 @@ impl Range {
     }
 
     fn holds(self, value: Go<'_>) -> bool {
-        // Upstream prints the number and reads it as the type.
+        // Upstream formats the number and parses it as the type.
         let text = match value {
             Go::Int(number) => number.to_string(),
             Go::Float(number) => format_double_decimal(number),
@@ -200,7 +200,7 @@ fn multiple_of(value: Go<'_>, factor: f64, native: bool, path: &Path<'_>) -> Opt
     })
 }
 
-/// A bound, and whether it is itself outside.
+/// A bound, and whether it is exclusive.
 #[derive(Debug, Clone, Copy)]
 enum Bound {
     Minimum(bool),
@@ -217,7 +217,7 @@ impl Bound {
         }
         let number = as_float(value);
         self.is_broken(&number, &bound).then(|| {
-            // Where whole numbers were made floats for the comparison, the float is shown.
+            // If the integer was converted to a float for the comparison, the float is printed.
             let number = if native {
                 shown(value)
             } else {

@@ -1,11 +1,10 @@
 //! The field path of a value.
 //!
-//! Two texts exist for one place: errors of field rules put keys of maps into brackets, while the
-//! schema validator joins them with points.
+//! A path has two string forms: field errors print map keys in brackets, the schema validator joins them with dots.
 
 use std::fmt;
 
-/// A place, built on the way down; it becomes text only when there is something to say.
+/// A path that is built during traversal, and formatted only for errors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path<'a> {
     parent: Option<&'a Self>,
@@ -14,9 +13,9 @@ pub(crate) struct Path<'a> {
 
 #[derive(Debug, Clone, Copy)]
 enum Segment<'a> {
-    /// The object itself, which is nowhere.
+    /// The object itself, with an empty path.
     Root,
-    /// A place that was printed before.
+    /// A formatted path.
     Printed(&'a str),
     Name(&'a str),
     Key(&'a str),
@@ -24,13 +23,13 @@ enum Segment<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The outermost object.
+    /// The path of the root object.
     pub(crate) const ROOT: Path<'static> = Path {
         parent: None,
         segment: Segment::Root,
     };
 
-    /// A place below which everything stands.
+    /// A formatted path as the parent of others.
     pub(crate) fn printed(text: &'a str) -> Self {
         Self {
             parent: None,
@@ -73,7 +72,7 @@ impl<'a> Path<'a> {
         segments
     }
 
-    /// The place as the schema validator names it.
+    /// The path in the schema validator's format.
     pub(crate) fn in_body(&self) -> String {
         let mut text = String::new();
         for segment in self.segments() {
@@ -92,7 +91,7 @@ impl<'a> Path<'a> {
         text
     }
 
-    /// The place as findings about unknown fields name it: keys are names like any other.
+    /// The path in the format of unknown fields: map keys are printed like field names.
     pub(crate) fn as_names(&self) -> String {
         let mut text = String::new();
         for segment in self.segments() {
@@ -111,7 +110,7 @@ impl<'a> Path<'a> {
     }
 }
 
-/// The place as field errors name it.
+/// The path in the format of field errors.
 // UPSTREAM: apimachinery pkg/util/validation/field/path.go
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,7 +120,7 @@ impl fmt::Display for Path<'_> {
         }
         for (at, segment) in segments.into_iter().enumerate() {
             match segment {
-                // A name that is empty is printed as if it were a key.
+                // An empty name is printed like a map key.
                 Segment::Name("") => f.write_str("[]")?,
                 Segment::Name(name) | Segment::Printed(name) if at == 0 => f.write_str(name)?,
                 Segment::Name(name) => write!(f, ".{name}")?,

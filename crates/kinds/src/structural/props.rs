@@ -1,7 +1,6 @@
-//! The keywords of an OpenAPI v3 schema, read from JSON.
+//! The keywords of an OpenAPI v3 schema in JSON.
 //!
-//! A keyword of the wrong type is as good as absent: types are checked when the definition around
-//! the schema is decoded.
+//! A keyword of the wrong type reads as absent: types are validated when the definition is decoded.
 
 use serde_json::{Map, Value as Json};
 
@@ -17,7 +16,7 @@ pub(crate) enum Items<'j> {
     Absent,
     /// The same schema for every element.
     All(Props<'j>),
-    /// One schema for each element, which no definition may have.
+    /// One schema per element, which definitions do not allow.
     Each(&'j [Json]),
 }
 
@@ -44,7 +43,7 @@ impl<'j> Props<'j> {
         )
     }
 
-    /// The value of a keyword; null is none.
+    /// The value of a keyword; null reads as absent.
     pub(crate) fn get(self, keyword: &str) -> Option<&'j Json> {
         self.0.get(keyword).filter(|value| !value.is_null())
     }
@@ -53,7 +52,7 @@ impl<'j> Props<'j> {
         self.get(keyword).is_some()
     }
 
-    /// A text; empty if absent.
+    /// A string; empty if absent.
     pub(crate) fn text(self, keyword: &str) -> &'j str {
         self.opt_text(keyword).unwrap_or_default()
     }
@@ -94,12 +93,12 @@ impl<'j> Props<'j> {
         self.get(keyword).and_then(Self::new)
     }
 
-    /// The schemas of a list.
+    /// A list of schemas.
     pub(crate) fn schemas(self, keyword: &str) -> impl Iterator<Item = Self> {
         self.list(keyword).iter().filter_map(Self::new)
     }
 
-    /// The schemas of a map, in the order of their names.
+    /// A map of schemas, ordered by name.
     pub(crate) fn schema_map(self, keyword: &str) -> impl Iterator<Item = (&'j str, Self)> {
         self.get(keyword)
             .and_then(Json::as_object)

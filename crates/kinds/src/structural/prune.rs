@@ -1,4 +1,4 @@
-//! Removing what a schema does not know.
+//! Removing undeclared fields.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/pruning/algorithm.go
 
@@ -7,14 +7,14 @@ use serde_json::Value as Json;
 use super::path::Path;
 use super::schema::{Additional, Node, Schema};
 
-/// At most this many removed fields are named; all are removed.
+/// The maximum number of reported fields; all are removed.
 const MAX_FINDINGS: usize = 10_000;
 
 impl Schema {
-    /// Removes the fields of a custom resource that the schema does not know, and names them in
-    /// order, as in `spec.ports[0].nmae`.
+    /// Removes undeclared fields from a custom resource, and returns their paths in order, such as
+    /// `spec.ports[0].nmae`.
     ///
-    /// `apiVersion`, `kind` and `metadata` stay as they are.
+    /// `apiVersion`, `kind` and `metadata` are unchanged.
     pub fn prune(&self, object: &mut Json) -> Vec<String> {
         let mut findings = Findings::default();
         Pruner(&mut findings).prune_as(object, &self.root, true, &Path::ROOT);
@@ -23,7 +23,7 @@ impl Schema {
 }
 
 impl Node {
-    /// Removes what this schema does not know from a value of it.
+    /// Removes undeclared fields from a value of this schema.
     pub(crate) fn prune(&self, value: &mut Json, is_resource_root: bool) {
         let mut findings = Findings {
             ignore: true,
@@ -89,7 +89,7 @@ impl Pruner<'_> {
                 for (at, element) in elements.iter_mut().enumerate() {
                     let path = path.index(at);
                     match schema.items.as_deref() {
-                        // Below a list that keeps everything, only schemas start to prune again.
+                        // Within a list that preserves unknown fields, only nested schemas prune again.
                         Some(items) if schema.preserve_unknown => {
                             self.prune_kept(element, items, &path);
                         }
@@ -102,7 +102,7 @@ impl Pruner<'_> {
         }
     }
 
-    /// Prunes what is inside a list whose unknown content is kept.
+    /// Prunes the items of a list that preserves unknown fields.
     fn prune_kept(&mut self, value: &mut Json, schema: &Node, path: &Path<'_>) {
         match value {
             Json::Object(entries) => {
@@ -128,9 +128,9 @@ impl Pruner<'_> {
         }
     }
 
-    /// Removes every field of every object in a value without a schema.
+    /// Removes all fields of all objects in a value without a schema.
     ///
-    /// Lists in lists go as deep as the document does, so this walks on a stack of its own.
+    /// Nested lists are as deep as the document, so this uses an explicit stack.
     fn empty(&mut self, value: &mut Json, path: &Path<'_>) {
         let mut open: Vec<(usize, std::slice::IterMut<'_, Json>)> = Vec::new();
         let mut next = Some(value);
@@ -148,7 +148,7 @@ impl Pruner<'_> {
                     entries.clear();
                 }
                 Some(Json::Array(elements)) => {
-                    // The first element makes this position zero.
+                    // Incremented to zero by the first element.
                     open.push((usize::MAX, elements.iter_mut()));
                 }
                 _ => {}

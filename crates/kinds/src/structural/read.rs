@@ -17,23 +17,23 @@ use super::schema::Schema;
 /// The source of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// A client; malformed metadata is refused.
+    /// A client; malformed metadata is rejected.
     Request,
-    /// A configuration that was merged into an object; nulls stay.
+    /// An apply configuration merged into an object; nulls are kept.
     ///
     /// UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go: the field manager converts without
     /// unstructuredSchemaCoercer.
     Applied,
-    /// The store; malformed metadata is dropped, and a missing generation becomes 1.
+    /// The store; malformed metadata is dropped, and a missing generation is set to 1.
     Store,
 }
 
-/// Why a custom resource cannot be read, in upstream's words.
+/// The error of an invalid custom resource, with upstream's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadError {
-    /// The object itself.
+    /// An error of the object itself.
     Object(String),
-    /// A resource embedded in it.
+    /// An error of an embedded resource.
     Embedded(Box<FieldError>),
 }
 
@@ -49,14 +49,14 @@ impl fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl Schema {
-    /// Brings a custom resource into shape: metadata as its type, unknown fields and vain nulls
-    /// removed. Returns the paths of the unknown fields, as strict decoding lists them.
+    /// Normalizes a custom resource: decodes metadata, prunes unknown fields, and removes invalid nulls. Returns the
+    /// paths of the unknown fields, as strict decoding lists them.
     ///
-    /// Defaults are not filled in: see [`Schema::default`].
+    /// Defaults are not applied: see [`Schema::default`].
     ///
     /// # Errors
     ///
-    /// [`ReadError`]; the object may then be changed already.
+    /// [`ReadError`]; the object may be partially changed.
     pub fn read(&self, object: &mut Json, source: Source) -> Result<Vec<String>, ReadError> {
         let malformed = match source {
             Source::Request | Source::Applied => Malformed::Refuse,

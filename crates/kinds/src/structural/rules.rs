@@ -1,4 +1,4 @@
-//! `x-kubernetes-validations`: compiling the rules of a schema and running them on objects.
+//! `x-kubernetes-validations`: compiles and evaluates the validation rules of a schema.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/cel/validation.go
 
@@ -20,24 +20,24 @@ use super::props::Props;
 use super::schema::{Node, Type};
 use crate::upstream_error::UpstreamError;
 
-/// The longest message an expression may make, in bytes.
+/// The maximum length of the result of a `messageExpression`, in bytes.
 // UPSTREAM: apiserver pkg/apis/cel/config.go
 const MAX_MESSAGE: usize = 5 * 1024;
 
 const OUT_OF_BUDGET: &str = "validation failed due to running out of cost budget, no further \
     validation rules will be run";
 
-/// The rules of one schema.
+/// The validation rules of one schema.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// The schema as the rules see it.
+    /// The schema as CEL type.
     schema: lockgate_cel::schema::Schema,
     rules: Box<[CompiledRule]>,
 }
 
 #[derive(Debug)]
 struct CompiledRule {
-    /// The name of the rule in errors: its message or, without one, its text.
+    /// The name of the rule in errors: its message or, without one, its expression.
     name: Box<str>,
     has_message: bool,
     /// An empty rule is skipped.
@@ -50,10 +50,10 @@ struct CompiledRule {
 }
 
 impl Rules {
-    /// Compiles the rules of a schema that has any.
+    /// Compiles the validation rules of a schema, if it has any.
     ///
-    /// A rule that does not compile is reported when it would run: definitions are validated before
-    /// they are stored.
+    /// A compilation error is reported when the rule would be evaluated: definitions are validated before they are
+    /// stored.
     pub(crate) fn compile(props: Props<'_>, is_root: bool) -> Option<Box<Self>> {
         let rules: Vec<Props<'_>> = props.schemas("x-kubernetes-validations").collect();
         if rules.is_empty() {
@@ -126,17 +126,17 @@ impl CompiledRule {
     }
 }
 
-/// The result of running the rules of an object.
+/// The result of evaluating the validation rules of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) errors: FieldErrors,
-    /// Errors that are forgiven because nothing about their place has changed.
+    /// Ratcheted errors, whose values are unchanged.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Runs all rules of a schema on a value, and on the one it replaces, at most for `budget` units.
+/// Evaluates all validation rules of a schema on a value and its old value, within a cost budget.
 ///
-/// Returns what is left of the budget; none if a rule used it up.
+/// Returns the remaining budget; `None` if a rule exhausted it.
 pub(crate) fn run(
     schema: &Node,
     value: &Json,
@@ -158,7 +158,7 @@ pub(crate) fn run(
     (runner.outcome, done.ok().map(|()| budget))
 }
 
-/// As [`run`], with the budget of an object.
+/// Like [`run`], with the cost budget of an object.
 pub(crate) fn run_object(
     schema: &Node,
     value: &Json,
@@ -176,7 +176,7 @@ pub(crate) fn run_object(
     .0
 }
 
-/// The correlation of a place, and of the nearest one around it that has any.
+/// The correlation of a value, and of the nearest enclosing value that has one.
 #[derive(Debug, Clone, Copy)]
 struct Ratchet<'c, 'a> {
     current: Option<&'c Correlation<'a>>,
@@ -184,7 +184,7 @@ struct Ratchet<'c, 'a> {
 }
 
 impl<'c, 'a> Ratchet<'c, 'a> {
-    /// Returns true if errors here were there before, and are ratcheted.
+    /// Returns true if errors of this value are ratcheted.
     fn forgives(self) -> bool {
         let correlation = self.current.or(self.nearest);
         correlation.is_some_and(Correlation::is_unchanged)
@@ -198,7 +198,7 @@ impl<'c, 'a> Ratchet<'c, 'a> {
         self.current.and_then(|current| current.index(index))
     }
 
-    /// The ratchet of a child whose correlation was found, or not.
+    /// The ratchet of a child, with its correlation, if any.
     fn child<'d>(self, name: Option<&str>, found: Option<&'d Correlation<'a>>) -> Ratchet<'d, 'a>
     where
         'c: 'd,
@@ -206,7 +206,7 @@ impl<'c, 'a> Ratchet<'c, 'a> {
         let Some(current) = self.current else {
             return self;
         };
-        // Both objects were converted to one version, so a change here would not be seen.
+        // Both objects are converted to the same version, so these fields cannot change.
         if self.nearest.is_none() && matches!(name, Some("apiVersion" | "kind")) {
             return Ratchet {
                 current: None,
@@ -220,7 +220,7 @@ impl<'c, 'a> Ratchet<'c, 'a> {
     }
 }
 
-/// No rule may run any more.
+/// The cost budget is exhausted.
 struct Exhausted;
 
 struct Runner {
@@ -368,7 +368,7 @@ impl Runner {
         }
     }
 
-    /// The message an expression makes; none if it makes nothing usable.
+    /// The result of a `messageExpression`; `None` if it is unusable.
     fn message(
         &mut self,
         message: &Rule,
@@ -399,7 +399,7 @@ impl Runner {
     }
 }
 
-/// The message about a rule that failed to run, and true if no other may run after it.
+/// The message about a failed rule, and true if no further rules may be evaluated.
 fn describe(failure: &EvalError, rule: &str) -> (String, bool) {
     let text = failure.to_string();
     if text.starts_with("no such overload") {

@@ -1,7 +1,7 @@
-//! A schema as it is used: parsed once, then shared.
+//! A parsed schema, which is shared.
 //!
-//! One tree serves pruning, defaulting and validating. Upstream has two, one for structure and one
-//! for values; where they differ, a field says so.
+//! One tree is used for pruning, defaulting and validation. Upstream has two, one for structure and one for values;
+//! separate fields represent their differences.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,15 +16,15 @@ use super::json::copy;
 use super::props::{Items, Props, SchemaOrBool};
 use super::rules::Rules;
 
-/// Most levels a schema may have.
+/// The maximum depth of a schema.
 ///
-/// Upstream has no limit of its own; its schemas, like ours, are walked by recursion.
+/// Upstream has no such limit; its schemas, like ours, are traversed recursively.
 pub(crate) const MAX_DEPTH: usize = 128;
 
-/// Most schemas that all rules of a schema may see together.
+/// The maximum total number of schemas that are accessible to all validation rules of a schema.
 ///
-/// Each rule gets its own view of the schemas below it, so rules on many levels of a large schema
-/// would take memory without end. Upstream shares these views and has no limit.
+/// Each rule has its own CEL type of the schemas below it, so rules on many levels of a large schema could take
+/// unbounded memory. Upstream shares these types and has no limit.
 const MAX_SEEN_BY_RULES: u64 = 250_000;
 
 /// The schema of one version of a custom resource. Cloning is cheap and shares the tree.
@@ -33,16 +33,16 @@ pub struct Schema {
     pub(crate) root: Arc<Node>,
 }
 
-/// Why a document is no structural schema.
+/// The error of an invalid structural schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaError {
-    /// A schema is no object.
+    /// A schema is not an object.
     NotAnObject,
-    /// A keyword is not supported, in upstream's words.
+    /// A keyword is not supported; the message is upstream's.
     Unsupported(&'static str),
-    /// There are more levels than anybody needs.
+    /// The schema exceeds the maximum depth.
     TooDeep,
-    /// Rules on several levels see more schemas than anybody needs.
+    /// The schemas accessible to validation rules exceed the maximum number.
     TooMuchForRules,
 }
 
@@ -64,10 +64,10 @@ impl fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
-/// The type a schema names.
+/// The type of a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Type {
-    /// None.
+    /// No type.
     Any,
     Object,
     Array,
@@ -75,7 +75,7 @@ pub(crate) enum Type {
     Number,
     Integer,
     Boolean,
-    /// One that OpenAPI does not know.
+    /// A type that OpenAPI does not define.
     Other(Box<str>),
 }
 
@@ -115,7 +115,7 @@ pub(crate) enum Additional {
     Schema(Box<Node>),
 }
 
-/// The identity of list elements.
+/// How list elements are identified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListType {
     Atomic,
@@ -124,25 +124,25 @@ pub(crate) enum ListType {
     Other,
 }
 
-/// One schema of the tree.
+/// A schema in the tree.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) kind: Type,
     pub(crate) int_or_string: bool,
-    /// True if int-or-string is checked as a type.
+    /// True if int-or-string is validated as a type.
     pub(crate) either_type: bool,
     pub(crate) nullable: bool,
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
-    /// True if maps of this type are correlated with the old ones entry by entry.
+    /// True if maps of this type are correlated with old values by entry.
     pub(crate) correlatable: bool,
     /// True if a map of this type is atomic.
     pub(crate) is_atomic_map: bool,
     /// True if strings of this type have a format other than `byte`.
     pub(crate) has_text_format: bool,
-    /// True if this schema or one below it has rules.
+    /// True if this schema or a nested one has validation rules.
     pub(crate) has_rules: bool,
-    /// True if this schema has rules that cannot see its values.
+    /// True if this schema has validation rules that cannot access its values.
     pub(crate) has_blind_rules: bool,
     pub(crate) list_type: Option<ListType>,
     pub(crate) list_map_keys: Box<[String]>,
@@ -154,7 +154,7 @@ pub(crate) struct Node {
     pub(crate) rules: Option<Box<Rules>>,
 }
 
-/// The constraints of a schema besides the type. Most schemas have none.
+/// The constraints of a schema other than its type. Most schemas have none.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     pub(crate) format: Option<Format>,
@@ -179,7 +179,7 @@ pub(crate) struct Checks {
     pub(crate) not: Option<Box<Node>>,
 }
 
-/// A regular expression, compiled when it is first asked for.
+/// A regular expression, compiled on first use.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     pub(crate) source: Box<str>,
@@ -193,7 +193,7 @@ impl Pattern {
 }
 
 impl Schema {
-    /// Reads the `openAPIV3Schema` of a version and compiles its rules.
+    /// Parses the `openAPIV3Schema` of a version, and compiles its validation rules.
     ///
     /// ```
     /// use lockgate_kinds::structural::Schema;
@@ -217,8 +217,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// [`SchemaError`]. Whether the schema keeps the rules of structural schemas is not looked at:
-    /// the `crd` module does that.
+    /// [`SchemaError`]. Whether the schema is structural is not validated here, but in the `crd` module.
     pub fn parse(schema: &Json) -> Result<Self, SchemaError> {
         let props = Props::new(schema).ok_or(SchemaError::NotAnObject)?;
         let mut root = Node::read(props)?;
@@ -236,14 +235,15 @@ impl Schema {
     }
 }
 
-/// The position of a schema: defaults and rules apply only on the spine.
+/// The position of a schema: defaults and validation rules are used outside of `allOf`, `anyOf`, `oneOf` and `not`
+/// only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Structure,
     Junctor,
 }
 
-/// Upstream turns schemas into validators in two ways.
+/// Upstream converts schemas into validators in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     Values,
@@ -251,13 +251,13 @@ enum Dialect {
 }
 
 impl Node {
-    /// Reads a schema to check objects with.
+    /// Parses a schema for the validation of objects.
     pub(crate) fn read(props: Props<'_>) -> Result<Box<Self>, SchemaError> {
         Self::read_as(props, 0, Place::Structure, Dialect::Values)
     }
 
-    /// Reads a schema the way upstream checks defaults with it: "whole number or text" is no type
-    /// of its own, and formats nobody knows stay.
+    /// Parses a schema as upstream does to validate defaults: int-or-string is not a type of its own, and unknown
+    /// formats are kept.
     pub(crate) fn read_unfolded(props: Props<'_>) -> Result<Box<Self>, SchemaError> {
         Self::read_as(props, 0, Place::Structure, Dialect::Defaults)
     }
@@ -315,8 +315,8 @@ impl Node {
         Ok(node)
     }
 
-    /// A schema without those below it.
-    // Apart from the walk, so that the walk needs little stack.
+    /// A schema without nested schemas.
+    // Separate from the recursive function, to keep its stack frames small.
     #[inline(never)]
     fn leaf(props: Props<'_>, place: Place, dialect: Dialect) -> Box<Self> {
         let default = match place {
@@ -361,7 +361,7 @@ impl Node {
         })
     }
 
-    /// The schema of the entries of a map.
+    /// The schema of map entries.
     pub(crate) fn entries(&self) -> Option<&Self> {
         match &self.additional {
             Additional::Schema(schema) => Some(schema),
@@ -369,7 +369,7 @@ impl Node {
         }
     }
 
-    /// The schema of a field or, failing that, of an entry.
+    /// The schema of a field, or of map entries.
     pub(crate) fn member(&self, name: &str) -> Option<&Self> {
         match self.properties.get(name) {
             Some(property) => Some(property),
@@ -377,7 +377,7 @@ impl Node {
         }
     }
 
-    /// Returns true if rules can see values of this schema.
+    /// Returns true if validation rules can access values of this schema.
     // UPSTREAM: apiserver pkg/cel/common/schemas.go (SchemaDeclType)
     pub(crate) fn is_visible_to_rules(&self) -> bool {
         if self.int_or_string {
@@ -394,7 +394,7 @@ impl Node {
         }
     }
 
-    /// Compiles the rules here and below.
+    /// Compiles the validation rules of this schema and nested ones.
     pub(crate) fn compile_rules(&mut self, props: Props<'_>, is_root: bool) {
         self.rules = Rules::compile(props, is_root);
         self.has_rules = self.rules.is_some();
@@ -420,7 +420,7 @@ impl Node {
         }
     }
 
-    /// Returns true if the schema of a resource declares type and object metadata itself.
+    /// Returns true if the schema of a resource declares type and metadata itself.
     // UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/cel/model/schemas.go
     fn declares_metadata(&self) -> bool {
         let is = |schema: &Self, name: &str, kind: Type| {
@@ -436,7 +436,7 @@ impl Node {
             })
     }
 
-    /// Of metadata, rules see nothing but the names.
+    /// In metadata, validation rules can access the names only.
     fn forget_rules_of_metadata(&mut self) -> bool {
         self.has_rules = self.rules.is_some();
         for (name, property) in &mut self.properties {
@@ -449,8 +449,8 @@ impl Node {
         self.has_rules
     }
 
-    /// As [`Self::compile_rules`]. Where rules cannot see values of this schema, none here or below
-    /// are run from above; those of the schemas below are there for their own defaults.
+    /// Like [`Self::compile_rules`]. If validation rules cannot access values of this schema, its rules and nested
+    /// ones are not evaluated on objects; rules of nested schemas are still used for their own defaults.
     fn compile_rules_if_visible(&mut self, props: Props<'_>) -> bool {
         self.compile_rules(props, false);
         if !self.is_visible_to_rules() {
@@ -461,9 +461,9 @@ impl Node {
     }
 }
 
-/// Bounds what rules see together. The depth of the schema was checked before.
+/// Limits the schemas accessible to validation rules. The depth of the schema was checked before.
 pub(crate) fn check_seen_by_rules(props: Props<'_>) -> Result<(), SchemaError> {
-    /// Counts the schemas a rule would see, and adds them up where there are rules.
+    /// Counts the schemas accessible to a rule, and sums them up for all rules.
     fn count(props: Props<'_>, seen: &mut u64) -> u64 {
         let mut size = 1;
         for (_, property) in props.schema_map("properties") {

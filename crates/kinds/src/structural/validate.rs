@@ -1,7 +1,7 @@
-//! Checking values against schemas.
+//! Validation of values against schemas.
 //!
-//! A failing `anyOf` or `oneOf` shows the errors of the alternative that came closest, which is the
-//! one with most checks passed; so every check is counted exactly as upstream counts it.
+//! For a failed `anyOf` or `oneOf`, the errors of the best match are reported: the alternative with the most passed
+//! checks. All checks are therefore counted exactly as upstream counts them.
 //!
 //! UPSTREAM: kube-openapi pkg/validation/validate, apiextensions-apiserver pkg/apiserver/validation
 
@@ -20,7 +20,7 @@ use super::number;
 use super::path::Path;
 use super::schema::{Additional, Checks, Node, Type};
 
-/// Checks a value. Errors are below `base`, if there is one.
+/// Validates a value, with errors below the path `base`.
 pub(crate) fn validate(schema: &Node, value: &Json, base: Option<&str>) -> FieldErrors {
     let validator = Validator {
         loud: true,
@@ -30,7 +30,7 @@ pub(crate) fn validate(schema: &Node, value: &Json, base: Option<&str>) -> Field
     into_errors(report, base)
 }
 
-/// Checks a value that replaces another; errors in parts that did not change are forgiven.
+/// Validates an updated value; errors in unchanged parts are ratcheted.
 pub(crate) fn validate_update(
     schema: &Node,
     correlation: &Correlation<'_>,
@@ -40,10 +40,10 @@ pub(crate) fn validate_update(
     into_errors(report, base)
 }
 
-/// One thing wrong with a value.
+/// A validation error.
 #[derive(Debug)]
 struct Failure {
-    /// The place, as the validator names it; `None` for failures of the whole object.
+    /// The path in the validator's format; `None` for errors of the whole object.
     name: Option<String>,
     kind: Problem,
     /// The message of upstream's validator.
@@ -64,7 +64,7 @@ enum Problem {
 #[derive(Debug, Default)]
 struct Report {
     failures: Vec<Failure>,
-    /// True if there was a failure, kept or not.
+    /// True if there was an error, recorded or not.
     failed: bool,
     passed: u64,
 }
@@ -113,7 +113,7 @@ impl Failure {
     }
 }
 
-/// The value around, and whether it is the whole object.
+/// The enclosing value, and whether it is the root object.
 #[derive(Debug, Clone, Copy)]
 struct Ratchet<'c, 'a> {
     correlation: &'c Correlation<'a>,
@@ -122,7 +122,7 @@ struct Ratchet<'c, 'a> {
 
 #[derive(Debug, Clone, Copy)]
 struct Validator<'c, 'a> {
-    /// True if failures are kept; otherwise only `failed` is set.
+    /// True if errors are recorded; otherwise, only `failed` is set.
     loud: bool,
     ratchet: Option<Ratchet<'c, 'a>>,
 }
@@ -163,7 +163,7 @@ impl Node {
 }
 
 impl Validator<'_, '_> {
-    /// Checks a value beside the one it replaces.
+    /// Validates a value with ratcheting.
     fn ratcheting(
         schema: &Node,
         correlation: &Correlation<'_>,
@@ -193,7 +193,7 @@ impl Validator<'_, '_> {
         }
     }
 
-    /// Adds a failure that is named after its place in the body.
+    /// Adds an error at a path.
     fn fail_at(
         self,
         report: &mut Report,
@@ -211,7 +211,7 @@ impl Validator<'_, '_> {
         });
     }
 
-    /// Adds a failure that belongs to the object as a whole.
+    /// Adds an error of the whole object.
     fn fail_object(self, report: &mut Report, message: impl FnOnce() -> String) {
         self.fail(report, || Failure {
             name: None,
@@ -332,7 +332,7 @@ impl Validator<'_, '_> {
             if !is_text_or_list && !fits && found_format != format.name() {
                 return self.fail_type(report, format.name(), found_format, path);
             }
-            // A list passes for text that has a format.
+            // A list is accepted for a string with a format.
             let is_number = schema.allows_type("number") || schema.allows_type("integer");
             if is_text_or_list && !is_number {
                 report.passed += 1;
@@ -347,7 +347,7 @@ impl Validator<'_, '_> {
     }
 
     fn check_junctors(self, report: &mut Report, checks: &Checks, value: &Json, path: &Path<'_>) {
-        // Upstream does not take what it knows of the old value into these.
+        // Upstream does not ratchet within these.
         let plain = self.plain();
         if !checks.any_of.is_empty() {
             plain.check_any_of(report, &checks.any_of, value, path);
@@ -370,7 +370,7 @@ impl Validator<'_, '_> {
         }
     }
 
-    /// This validator, without a look at what is replaced.
+    /// This validator without ratcheting.
     fn plain(self) -> Self {
         Self {
             ratchet: None,
@@ -378,7 +378,7 @@ impl Validator<'_, '_> {
         }
     }
 
-    /// This validator, only counting.
+    /// This validator without recording errors.
     fn quiet(self) -> Self {
         Self {
             loud: false,
@@ -436,7 +436,7 @@ impl Validator<'_, '_> {
         }
     }
 
-    /// Adds the failures of the alternative that came closest.
+    /// Adds the errors of the best match.
     fn merge_closest(
         self,
         report: &mut Report,
@@ -515,7 +515,7 @@ impl Validator<'_, '_> {
                 other => compact(other),
             });
             let texts: Vec<String> = texts.collect();
-            // Only compared with other messages: the error is written anew.
+            // Only compared with other messages: the final error is formatted elsewhere.
             let rest = format!("should be one of [{}]", texts.join(" "));
             (Problem::Enum(shown(value), texts), rest)
         });
@@ -636,7 +636,7 @@ impl Validator<'_, '_> {
         let Some(ratchet) = self.ratchet else {
             return self.validate(schema, value, path);
         };
-        // Both objects were converted to one version, so a change here would not be seen.
+        // Both objects are converted to the same version, so these fields cannot change.
         let is_type = ratchet.is_object && matches!(name, "apiVersion" | "kind");
         match ratchet.correlation.key(name).filter(|_| !is_type) {
             Some(correlation) => Validator::ratcheting(schema, &correlation, path, self.loud),
@@ -645,7 +645,7 @@ impl Validator<'_, '_> {
     }
 }
 
-/// Returns true if a value is one of those allowed.
+/// Returns true if a value equals an enum value.
 ///
 /// UPSTREAM: kube-openapi pkg/validation/validate/validator.go (basicCommonValidator) converts the
 /// value to the Go type of the allowed one first, so `1.5` is `1` and `65` is `"A"`.

@@ -22,7 +22,7 @@ fn column(text: &str) -> Value {
         None => (text, 0),
     };
     let (name, kind) = text.split_once(':').unwrap_or((text, "string"));
-    // What identifies an object has a format of its own; a volume's attacher is said to as well.
+    // The column Name has the format `name`; upstream also sets it for a volume attachment's attacher.
     let format = if matches!(name, "Name" | "Attacher") {
         "name"
     } else {

@@ -1,4 +1,4 @@
-//! The columns a definition names, and the cells behind their paths.
+//! Printer columns of a definition, and their cells.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/registry/customresource/tableconvertor/tableconvertor.go
 
@@ -12,10 +12,10 @@ use super::json_path::JsonPath;
 use crate::cells::read::text;
 use crate::cells::since;
 
-/// The column that a definition without columns shows besides the name.
+/// The default printer column of definitions without columns.
 const AGE: (&str, &str, &str) = ("Age", "date", ".metadata.creationTimestamp");
 
-/// The columns of a table, of which the first so many can be read.
+/// The columns of a table, of which the first `readable` have valid paths.
 pub(super) fn headers(columns: &[Column], readable: usize) -> Value {
     let name = json!({"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0});
     let age = json!({"name": AGE.0, "type": AGE.1, "format": "", "description": "", "priority": 0});
@@ -42,7 +42,7 @@ pub(super) fn headers(columns: &[Column], readable: usize) -> Value {
     std::iter::once(name).chain(own).collect()
 }
 
-/// The paths of the columns. A table ends before the first that cannot be read.
+/// The paths of the columns, up to the first invalid one.
 pub(super) fn paths(columns: &[Column]) -> Vec<JsonPath> {
     let default = columns.is_empty().then_some(AGE.2);
     let own = columns.iter().map(|column| column.json_path.as_str());
@@ -69,7 +69,7 @@ pub(super) fn cells(
         .collect()
 }
 
-/// A value as its column wants it; what is of another type is not shown.
+/// A value as a cell of the column's type; values of other types are omitted.
 fn cell(kind: &str, value: &Value, now: Time) -> Value {
     match (kind, value) {
         ("string", _) => Value::String(printed(value)),
@@ -88,7 +88,7 @@ fn cell(kind: &str, value: &Value, now: Time) -> Value {
     }
 }
 
-/// The whole part of a number. What does not fit is the lowest number, as where upstream mostly runs.
+/// The integer part of a number. An overflow is the minimum, as on amd64.
 fn truncated(number: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if number.abs() < LIMIT {
@@ -97,7 +97,7 @@ fn truncated(number: f64) -> i64 {
     i64::MIN
 }
 
-/// A value as text: collections are JSON.
+/// A value as a string: collections are JSON.
 fn printed(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,8 +1,8 @@
-//! Paths into objects, as columns name them.
+//! JSONPaths of printer columns.
 //!
-//! Supported are members (`.a`, `['a']`, with `\.` for a dot in a name), elements (`[0]`, `[-1]`,
-//! `[1:3]`, `[0,2]`), wildcards (`[*]`, `.*`), recursive descent (`..a`) and filters
-//! (`[?(@.type=="Ready")]`). Definitions use no more than that.
+//! Supported are fields (`.a`, `['a']`, with `\.` for a dot in a name), elements (`[0]`, `[-1]`, `[1:3]`, `[0,2]`),
+//! wildcards (`[*]`, `.*`), recursive descent (`..a`) and filters (`[?(@.type=="Ready")]`), which suffices for
+//! definitions.
 //!
 //! UPSTREAM: client-go util/jsonpath
 
@@ -10,29 +10,29 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-/// A path.
+/// A JSONPath.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct JsonPath(Vec<Step>);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Member(String),
-    /// From the first element to before the second; counted from the end where negative.
+    /// A slice from the first index up to the second; negative indexes count from the end.
     Elements(Option<i64>, Option<i64>),
     Element(i64),
     All,
     Those(Condition),
-    /// Every collection, from the outermost.
+    /// All nested collections, outermost first.
     Everywhere,
-    /// Each of these, one after the other.
+    /// A union of steps.
     Several(Vec<Self>),
 }
 
-/// A condition on elements.
+/// A filter on elements.
 #[derive(Debug, Clone, PartialEq)]
 struct Condition {
     path: JsonPath,
-    /// The operator and what to compare with; without, it is enough that the path leads somewhere.
+    /// The operator and the operand; without, the path must exist.
     comparison: Option<(Operator, Value)>,
 }
 
@@ -46,7 +46,7 @@ enum Operator {
     GreaterOrEqual,
 }
 
-/// Longer ones first, so that none hides another.
+/// Longer operators come first, so that no prefix hides them.
 const OPERATORS: [(&str, Operator); 6] = [
     ("==", Operator::Equal),
     ("!=", Operator::NotEqual),
@@ -57,12 +57,12 @@ const OPERATORS: [(&str, Operator); 6] = [
 ];
 
 impl JsonPath {
-    /// Reads a path; nothing if it is not understood.
+    /// Parses a path; `None` if it is unsupported.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::read(text, true)
     }
 
-    /// Conditions have no conditions inside, so that reading ends.
+    /// Filters cannot be nested, which bounds the recursion.
     fn read(text: &str, conditions: bool) -> Option<Self> {
         let mut steps = Vec::new();
         let mut rest = text;
@@ -95,12 +95,12 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// The first value the path leads to.
+    /// The first value at the path.
     pub(super) fn first<'v>(&self, root: &'v Value) -> Option<&'v Value> {
         self.all(root)?.into_iter().next()
     }
 
-    /// The values the path leads to; nothing if it cannot be followed.
+    /// The values at the path; `None` if it does not exist.
     fn all<'v>(&self, root: &'v Value) -> Option<Vec<&'v Value>> {
         let mut found = vec![root];
         for step in &self.0 {
@@ -114,7 +114,7 @@ impl JsonPath {
     }
 }
 
-/// The name of a member, and what comes after it.
+/// A field name, and the remaining input.
 fn member(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut letters = text.char_indices();
@@ -128,7 +128,7 @@ fn member(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// The text between brackets and the rest. Quotes and parentheses hide brackets.
+/// The content of brackets, and the remaining input. Brackets in quotes and parentheses are ignored.
 fn bracket(text: &str) -> Option<(&str, &str)> {
     let mut quote = None;
     let mut depth = 0_usize;
@@ -148,7 +148,7 @@ fn bracket(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// A text in quotes.
+/// A quoted string.
 fn quoted(text: &str) -> Option<String> {
     let inner = ['\'', '"']
         .into_iter()
@@ -165,7 +165,7 @@ fn quoted(text: &str) -> Option<String> {
 }
 
 impl Step {
-    /// Reads what stands between brackets.
+    /// Parses the content of brackets.
     fn read_all(text: &str, conditions: bool) -> Option<Self> {
         let is_plain = !text.contains(['\'', '"', '(']);
         if is_plain && text.contains(',') {
@@ -179,7 +179,7 @@ impl Step {
         if text == "*" {
             return Some(Self::All);
         }
-        // UPSTREAM: names in brackets stand in single quotes only.
+        // UPSTREAM: names in brackets are always single-quoted.
         if let Some(name) = text.strip_prefix('\'').and_then(|_| quoted(text)) {
             return Some(Self::Member(name));
         }
@@ -200,7 +200,7 @@ impl Step {
         }
     }
 
-    /// Adds what a step from a value leads to; nothing if it cannot be taken.
+    /// Adds the values that a step selects; `None` if it does not apply.
     fn follow<'v>(&self, value: &'v Value, found: &mut Vec<&'v Value>) -> Option<()> {
         match (self, value) {
             (Self::Several(steps), _) => {
@@ -241,7 +241,7 @@ impl Step {
     }
 }
 
-/// Adds all collections within a value that are not empty, each before what it holds.
+/// Adds all nonempty collections within a value, parents first.
 fn everywhere<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
     let mut rest = vec![value];
     while let Some(value) = rest.pop() {
@@ -259,7 +259,7 @@ fn everywhere<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
     }
 }
 
-/// An index, counted from the end where it is negative.
+/// Resolves an index, which counts from the end if negative.
 fn from_end(index: i64, length: usize) -> Option<usize> {
     match usize::try_from(index) {
         Ok(index) => Some(index),
@@ -273,7 +273,7 @@ impl Condition {
         let operator = OPERATORS
             .into_iter()
             .filter_map(|(sign, operator)| Some((text.find(sign)?, sign, operator)))
-            // The first in the text counts, and at the same place the longer.
+            // The first operator in the text; of several at one position, the longest.
             .min_by_key(|(at, sign, _)| (*at, std::cmp::Reverse(sign.len())));
         let Some((at, sign, operator)) = operator else {
             return Some(Self {
@@ -294,7 +294,7 @@ impl Condition {
         })
     }
 
-    /// The element fulfils the condition; nothing if the two cannot be compared.
+    /// Returns true if an element matches the filter; `None` if the values are not comparable.
     fn holds(&self, item: &Value) -> Option<bool> {
         let found = self.path.all(item)?;
         let Some((operator, literal)) = &self.comparison else {

@@ -1,9 +1,8 @@
 //! The rows of the generated tables.
 //!
-//! Rows are positional because there are thousands of them; the accessors in
-//! [`typed`](super) give the positions names.
+//! Rows are tuples because there are thousands of them; the accessors in [`typed`](super) name their columns.
 
-/// Group, version, kind, and its type.
+/// Group, version, kind, and type.
 #[derive(Debug)]
 pub(super) struct KindRow(
     pub(super) &'static str,
@@ -22,8 +21,8 @@ pub(super) struct StructRow(
     pub(super) u16,
 );
 
-/// JSON name, type, flags, embedded struct (from 1; 0 is the struct itself), protobuf number,
-/// protobuf wire type, patch rules.
+/// JSON name, type, flags, embedded struct (from 1; 0 is the struct itself), protobuf number, protobuf wire type,
+/// merge strategy.
 #[derive(Debug)]
 pub(super) struct FieldRow(
     pub(super) &'static str,
@@ -35,11 +34,11 @@ pub(super) struct FieldRow(
     pub(super) u8,
 );
 
-/// Go name, the embedded struct it stands in (as in [`FieldRow`]), protobuf number.
+/// Go name, enclosing embedded struct (as in [`FieldRow`]), protobuf number.
 #[derive(Debug)]
 pub(super) struct Embed(pub(super) &'static str, pub(super) u8, pub(super) u16);
 
-/// Patch strategy, merge key, list type, map type, keys of a list of type map.
+/// Patch strategy, merge key, list type, map type, list map keys.
 #[derive(Debug)]
 pub(super) struct PatchRow(
     pub(super) &'static str,
@@ -49,17 +48,17 @@ pub(super) struct PatchRow(
     pub(super) &'static [&'static str],
 );
 
-/// The field is left out when it is empty.
+/// `omitempty`.
 pub(super) const OMIT_EMPTY: u8 = 1;
-/// The field is left out when it is zero.
+/// `omitzero`.
 pub(super) const OMIT_ZERO: u8 = 2;
-/// Documentation marks the field as required.
+/// The field is marked as required.
 pub(super) const REQUIRED: u8 = 4;
 
-/// The JSON form of a Go type. Numbers are indices of types, or of structs.
+/// The JSON form of a Go type. Numbers are indexes of types or structs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// A string kind.
+    /// A string type.
     Text,
     /// A boolean.
     Bool,
@@ -79,19 +78,19 @@ pub(super) enum Shape {
     Quantity,
     /// `intstr.IntOrString`
     IntOrString,
-    /// Any JSON, kept as it is.
+    /// Any JSON, kept unchanged.
     Raw,
     /// A schema or a boolean.
     SchemaOrBool(u16),
     /// A schema (the first) or a list of schemas (the second).
     SchemaOrArray(u16, u16),
-    /// A schema (the first) or a list of texts (the second).
+    /// A schema (the first) or a list of strings (the second).
     SchemaOrTexts(u16, u16),
     /// A pointer.
     Pointer(u16),
     /// A slice.
     List(u16),
-    /// A map with texts as keys.
+    /// A map with string keys.
     Map(u16),
     /// A struct.
     Struct(u16),

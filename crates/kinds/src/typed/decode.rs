@@ -1,12 +1,12 @@
-//! Reading an object into the form that encoding Go's struct gives.
+//! Decodes objects into the JSON that Go would encode.
 //!
-//! The rules are those of `sigs.k8s.io/json`: names are case-sensitive, a value of the wrong type is
-//! reported with Go's names and reading goes on, `null` leaves a value as it was, a repeated member
-//! is read over the earlier one, and unknown or repeated members are findings that only strict
-//! callers refuse. What comes out holds every member that Go would write and nothing else.
+//! The rules are those of `sigs.k8s.io/json`: names are case-sensitive, a value of the wrong type is reported with
+//! Go's names and decoding continues, `null` leaves a value unchanged, a duplicate field is decoded over the earlier
+//! value, and unknown or duplicate fields are findings that only strict callers reject. The result has exactly the
+//! fields that Go would encode.
 //!
-//! The reader is a loop over an explicit stack, so the depth of what is skipped costs heap only; what
-//! is kept nests at most [`tree::MAX_DEPTH`] levels.
+//! The decoder is a loop with an explicit stack, so the depth of skipped values uses the heap only; decoded values
+//! nest at most [`tree::MAX_DEPTH`] levels.
 //!
 //! UPSTREAM: sigs.k8s.io/json internal/golang/encoding/json/{decode,kubernetes_patch}.go.
 
@@ -27,13 +27,13 @@ use super::data::{FieldRow, OMIT_EMPTY, OMIT_ZERO, Shape, StructRow};
 use super::scalar::{Refusal, Scalar, read, zero};
 use super::{Type, embeds, find_field, struct_fields};
 
-/// At most this many findings are kept.
+/// The maximum number of findings.
 pub const MAX_FINDINGS: usize = 100;
 
 /// The maximum total size of paths in findings. Repeated findings at deep paths are expensive and add nothing.
 const PATH_BUDGET: usize = 16 << 20;
 
-/// A value that Go's decoder rejects, in its words.
+/// An invalid value, with the message of Go's decoder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(pub(super) String);
@@ -47,15 +47,14 @@ impl DecodeError {
 /// A decoded value and the findings about it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decoded {
-    /// The object as Go would write it.
+    /// The object as Go would encode it.
     pub value: Value,
-    /// Unknown and repeated members in document order, in upstream's words, at most
-    /// [`MAX_FINDINGS`].
+    /// Unknown and duplicate fields in document order, with upstream's messages, at most [`MAX_FINDINGS`].
     pub findings: Vec<String>,
 }
 
 impl Type {
-    /// Reads a value of a parsed document.
+    /// Decodes a value of a parsed document.
     ///
     /// # Errors
     ///
@@ -68,11 +67,11 @@ impl Type {
         .run(self, value)
     }
 
-    /// Reads a value of a parsed document, and keeps empty lists and maps that Go would not write.
+    /// Decodes a value of a parsed document, and keeps empty lists and maps that Go would omit.
     ///
     /// # Errors
     ///
-    /// The value has the wrong type; the text is that of upstream's decoder.
+    /// The value has the wrong type; the message is that of upstream's decoder.
     pub fn decode_with_empties(self, value: document::Value<'_>) -> Result<Decoded, DecodeError> {
         let mut reader = Reader::new(
             |value: document::Value<'_>| value.items(),
@@ -82,7 +81,7 @@ impl Type {
         reader.run(self, value)
     }
 
-    /// Reads a tree, for example one that a patch made.
+    /// Decodes a JSON value, for example a patched one.
     ///
     /// # Errors
     ///
@@ -95,8 +94,8 @@ impl Type {
         self.decode_tree(tree, false)
     }
 
-    /// Reads a tree that a JSON patch or a merge patch made, whose numbers are as the patch says them: `1.0`
-    /// is no integer. Empty lists and maps are kept that Go would not write.
+    /// Decodes a value that a JSON patch or a merge patch produced, whose numbers are spelled as in the patch: `1.0`
+    /// is not an integer. Keeps empty lists and maps that Go would omit.
     ///
     /// # Errors
     ///
@@ -109,7 +108,7 @@ impl Type {
         self.decode_tree(tree, true)
     }
 
-    /// Reads a tree that was merged, and keeps empty lists and maps that Go would not write.
+    /// Decodes a merged value, and keeps empty lists and maps that Go would omit.
     ///
     /// # Errors
     ///
@@ -147,7 +146,7 @@ impl Type {
             Shape::Struct(_) => {
                 let mut out = Map::new();
                 if let Some(row) = self.struct_row() {
-                    // Types nest finitely: a struct that holds itself does so by pointer.
+                    // The nesting is finite: recursive structs use pointers.
                     complete(row, &mut out);
                 }
                 Value::Object(out)
@@ -157,11 +156,11 @@ impl Type {
     }
 }
 
-/// A value that is read: a node of a document, or of a tree.
+/// A value to decode: a node of a document, or a JSON value.
 trait Source<'s>: Copy {
-    /// Calls `then` with what the value is.
+    /// Calls `then` with the scalar, or the kind of container.
     fn scalar<R>(self, then: impl FnOnce(Scalar<'_>) -> R) -> R;
-    /// The value as a tree, unless it nests deeper than `levels`.
+    /// The value as JSON, unless it nests deeper than `levels`.
     fn to_tree(self, levels: usize) -> Option<Value>;
 }
 
@@ -205,23 +204,23 @@ impl<'s> Source<'s> for Tree<'s> {
     }
 }
 
-/// The text of a number as Go's encoder wrote it before it is read again.
+/// A number as Go's encoder prints it before it is decoded again.
 fn encoded_number(number: &Number) -> String {
     lockgate_go::json::to_string_plain(number)
 }
 
-/// A container that is being read.
+/// An open container.
 enum Frame<'s, I, M> {
     Struct {
         row: &'static StructRow,
         members: M,
         out: Map<String, Value>,
-        /// Fields met so far, a bit each.
+        /// The fields decoded so far, as a bit set.
         seen: u128,
-        /// Unknown members met so far; most objects have none.
+        /// The unknown fields so far; most objects have none.
         unknown: Option<HashSet<&'s str>>,
         field: Option<&'static FieldRow>,
-        /// True if a duplicate member is decoded over an earlier value.
+        /// True if a duplicate field is decoded over an earlier value.
         resumed: bool,
     },
     List {
@@ -234,11 +233,11 @@ enum Frame<'s, I, M> {
         element: Type,
         members: M,
         out: Map<String, Value>,
-        /// Keys met so far, where `out` does not tell because it was not empty at first.
+        /// The keys decoded so far, if `out` was not empty at the beginning.
         seen: Option<HashSet<&'s str>>,
         key: &'s str,
     },
-    /// The value above has a decoder of its own in Go, whose first error ends everything.
+    /// The enclosing value has its own `UnmarshalJSON`, whose first error ends decoding.
     Scope,
 }
 
@@ -252,14 +251,14 @@ struct Reader<'s, S, I, M, FI, FM> {
     items: FI,
     members: FM,
     frames: Vec<Frame<'s, I, M>>,
-    /// The first error, and that of every scope that is open.
+    /// The first error, at the top level and of each open scope.
     errors: Vec<Option<String>>,
     findings: Vec<String>,
     seen_findings: HashSet<String>,
     path_budget: usize,
-    /// The value just read is a nil pointer, rather than something that is written as `null`.
+    /// True if the last value is a nil pointer, rather than a value that is encoded as `null`.
     nil: bool,
-    /// Empty lists and maps are kept although Go would not write them.
+    /// True if empty lists and maps are kept that Go would omit.
     keeps_empty: bool,
     source: std::marker::PhantomData<S>,
 }
@@ -300,7 +299,7 @@ where
                             if let Some(error) = self.errors.pop().flatten() {
                                 return Err(DecodeError(error));
                             }
-                            // Go keeps neither the list nor anything else when a list is empty.
+                            // Go's `UnmarshalJSON` discards an empty list.
                             let empty = child.as_array().is_some_and(Vec::is_empty);
                             done = Some(if empty { Value::Null } else { child });
                             continue;
@@ -329,7 +328,7 @@ where
         }
     }
 
-    /// Starts a value: either it is read at once, or a frame is pushed for it.
+    /// Begins a value: decodes a scalar, or pushes a frame.
     fn begin(
         &mut self,
         ty: Type,
@@ -434,7 +433,7 @@ where
         Ok(Value::Null)
     }
 
-    /// Bytes may be written as a list of numbers.
+    /// A byte slice may be a list of numbers.
     fn small_numbers(&mut self, value: S) -> Value {
         let mut bytes = Vec::new();
         for item in (self.items)(value) {
@@ -467,7 +466,7 @@ where
         Ok(flag)
     }
 
-    /// A value that is neither a schema nor a list is dropped silently.
+    /// A value that is neither a schema nor a list is silently dropped.
     fn schema_or_list(
         &mut self,
         schema: Type,
@@ -495,7 +494,7 @@ where
         self.errors.push(None);
     }
 
-    /// Takes the innermost container one step further.
+    /// Performs the next step of the innermost container.
     fn advance(&mut self) -> Next<S> {
         loop {
             let finding = match self.frames.last_mut() {
@@ -551,7 +550,7 @@ where
                             let bit = 1_u128 << (at % 128);
                             let repeated = *seen & bit != 0;
                             *seen |= bit;
-                            // Nothing can be there yet, unless the whole struct is repeated.
+                            // Without duplicates, there is no earlier value.
                             let before = if repeated || *resumed {
                                 out.remove(name)
                             } else {
@@ -571,7 +570,7 @@ where
         }
     }
 
-    /// Notes a finding about the member `key` of the innermost container.
+    /// Adds a finding about the field `key` of the innermost container.
     fn find(&mut self, problem: &str, key: &str) {
         let within_scope = self.errors.len() > 1;
         if within_scope || self.findings.len() >= MAX_FINDINGS || self.path_budget == 0 {
@@ -596,14 +595,14 @@ where
         }
     }
 
-    /// The text about a value of the wrong type, with Go's names of where it stands.
+    /// The error of a value of the wrong type, with the Go names of its struct and field.
     fn type_message(&self, found: &str, wanted: &str) -> String {
         let mut names = Vec::new();
         let mut struct_name = "";
         let mut in_scope = false;
         for frame in &self.frames {
             match frame {
-                // An inner reader's error is given the outer reader's struct.
+                // Errors of an inner `UnmarshalJSON` name the outer struct.
                 Frame::Scope => in_scope = true,
                 Frame::Struct {
                     row,
@@ -629,7 +628,7 @@ where
 }
 
 impl<I, M> Frame<'_, I, M> {
-    /// Takes in the child that was read.
+    /// Stores a decoded child.
     fn place(&mut self, child: Value, nil: bool, keeps_empty: bool) {
         match self {
             Self::Struct {
@@ -661,7 +660,7 @@ impl<I, M> Frame<'_, I, M> {
         }
     }
 
-    /// Appends where the container stands in its child.
+    /// Appends the position of the current child.
     fn push_position(&self, path: &mut String) {
         match self {
             Self::Struct {
@@ -701,7 +700,7 @@ fn is_left_out(field: &FieldRow, value: &Value, nil: bool, keeps_empty: bool) ->
         Shape::Map(_) => value
             .as_object()
             .is_none_or(|members| members.is_empty() && !keeps_empty),
-        // Structs are never empty, but the one that says when it is zero may be left out.
+        // Structs are never empty, but a type with `IsZero` may be omitted.
         _ => return field.2 & OMIT_ZERO != 0 && value.is_null(),
     };
     empty && field.2 & OMIT_EMPTY != 0
@@ -715,7 +714,7 @@ fn is_no_schema(ty: Type, value: &Value) -> bool {
         && (value.is_null() || value.as_array().is_some_and(Vec::is_empty))
 }
 
-/// Adds what Go writes for members that were not set.
+/// Adds the fields that Go encodes although they are unset.
 fn complete(row: &StructRow, out: &mut Map<String, Value>) {
     for field in struct_fields(row) {
         let ty = Type(field.1);

@@ -1,13 +1,13 @@
-//! Lists and maps without elements.
+//! Empty lists and maps.
 //!
-//! Clients can send them, and rules see them, but Go writes few of them and storage knows none.
+//! Clients can send them, and validation sees them, but Go omits most of them when encoding, and storage omits all.
 
 use serde_json::{Value, json};
 
 use super::{Form, Type};
 
-/// In-memory state of an object that its tree does not represent: empty lists and maps that Go omits, and labels shared
-/// with the template.
+/// In-memory state of an object that its JSON does not represent: empty lists and maps that Go omits, and labels that
+/// alias those of the template.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Empties {
     places: Vec<Empty>,
@@ -15,7 +15,7 @@ pub struct Empties {
     resets_managed_fields: bool,
 }
 
-/// The place of the object that holds the member, the member, and true if it is a list.
+/// The path of the parent object, the field, and whether it is a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Empty {
     parent: String,
@@ -24,7 +24,7 @@ struct Empty {
 }
 
 impl Empties {
-    /// Puts empty lists and maps back where nothing took their place.
+    /// Restores empty lists and maps, unless the field has a value.
     pub fn restore(&self, value: &mut Value) {
         for empty in &self.places {
             let parent = value.pointer_mut(&empty.parent);
@@ -36,44 +36,44 @@ impl Empties {
         }
     }
 
-    /// Notes that the list of managed fields was empty, and not absent.
+    /// Records whether the managed fields were an empty list, as opposed to absent.
     #[must_use]
     pub fn with_reset_managed_fields(mut self, resets: bool) -> Self {
         self.resets_managed_fields = resets;
         self
     }
 
-    /// True if the list of managed fields was empty, which asks for none from now on.
+    /// Returns true if the managed fields were an empty list, which ends tracking.
     #[must_use]
     pub fn resets_managed_fields(&self) -> bool {
         self.resets_managed_fields
     }
 
-    /// Notes that the labels are the map of the template.
+    /// Records whether the labels alias those of the template.
     #[must_use]
     pub fn with_shared_labels(mut self, shares_labels: bool) -> Self {
         self.shares_labels = shares_labels;
         self
     }
 
-    /// True if the labels are the map of the template, so that labels of one are labels of the other.
+    /// Returns true if the labels alias those of the template, so that changes apply to both.
     #[must_use]
     pub fn shares_labels(&self) -> bool {
         self.shares_labels
     }
 }
 
-/// Decides about empty lists and maps.
+/// Handles empty lists and maps.
 trait Visit {
     fn omitted(&mut self, path: &str, key: &str, is_list: bool);
     fn written(&mut self, member: &mut Value);
-    /// An entry of a map of bytes that is null.
+    /// A null entry of a map of bytes.
     fn no_bytes(&mut self, _: &mut Value) {}
 }
 
 impl Visit for Empties {
     fn omitted(&mut self, path: &str, key: &str, is_list: bool) {
-        // No rule asks about them.
+        // Validation does not depend on it.
         if (path, key) == ("/metadata", "managedFields") {
             self.resets_managed_fields = true;
             return;
@@ -88,7 +88,7 @@ impl Visit for Empties {
     fn written(&mut self, _: &mut Value) {}
 }
 
-/// Storage, which is protobuf, tells empty from absent nowhere.
+/// The storage encoding, protobuf, does not distinguish empty from nil.
 struct Storage;
 
 impl Visit for Storage {
@@ -104,7 +104,7 @@ impl Visit for Storage {
 }
 
 impl Type {
-    /// Removes empty lists and maps that Go does not write, and tells where they were.
+    /// Removes empty lists and maps that Go omits, and returns their positions.
     #[must_use]
     pub fn take_empties(self, value: &mut Value) -> Empties {
         let mut empties = Empties::default();
@@ -114,15 +114,15 @@ impl Type {
         empties
     }
 
-    /// Removes empty lists and maps, as storage does; those that Go writes become null.
+    /// Removes empty lists and maps like storage; those that Go encodes become null.
     pub(crate) fn forget_empties(self, value: &mut Value) {
         if has_empty(value) {
             self.visit(value, &mut String::new(), &mut Storage);
         }
     }
 
-    /// Recurses as deep as the type; no type but that of schemas stands inside itself, and objects are
-    /// no deeper than their reader lets them be.
+    /// Recurses to the depth of the type, which is finite except for schemas; the decoder bounds the depth of
+    /// objects.
     fn visit(self, value: &mut Value, path: &mut String, visit: &mut impl Visit) {
         let length = path.len();
         match (self.form(), value) {
@@ -179,10 +179,10 @@ impl Type {
     }
 }
 
-/// Appends a step of a JSON pointer.
+/// Appends a segment of a JSON pointer.
 fn push(path: &mut String, key: &str) {
     path.push('/');
-    // Hardly any key needs the escapes of a pointer.
+    // Keys rarely need escapes.
     if key.contains(['~', '/']) {
         path.push_str(&key.replace('~', "~0").replace('/', "~1"));
     } else {
@@ -190,8 +190,8 @@ fn push(path: &mut String, key: &str) {
     }
 }
 
-/// Returns true if anything in a value is empty or null, the names of managed fields aside. Most objects
-/// have nothing of the kind, and looking without the types costs a tenth.
+/// Returns true if any value is empty or null, except in managed fields. Most objects have none, and this check costs
+/// a tenth of a typed traversal.
 pub(super) fn has_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -204,7 +204,7 @@ pub(super) fn has_empty(value: &Value) -> bool {
     }
 }
 
-/// Nothing is empty inside of anything else.
+/// Returns true for a list or map: scalars have no nested values.
 fn has_members(value: &Value) -> bool {
     matches!(value, Value::Array(_) | Value::Object(_))
 }

@@ -1,7 +1,7 @@
 //! Objects as kube-apiserver's internal types, which some errors print.
 //!
-//! Internal types have no JSON names, so their members carry Go's, and nothing is left out. A few
-//! members stand elsewhere than in what clients send, such as `hostNetwork` in the security context.
+//! Internal types have no JSON tags, so fields have Go names and none is omitted. A few fields are at another path
+//! than in the versioned type, such as `hostNetwork` in the security context.
 //!
 //! UPSTREAM: pkg/apis/*/types.go, pkg/apis/*/v1/conversion.go
 
@@ -16,17 +16,17 @@ use crate::unified_diff::unified_diff;
 
 use tables::{FIELDS, FORMS, STRUCTS};
 
-/// The name of a struct, its first field, one past the last.
+/// The name of a struct, its first field, and one past its last field.
 #[derive(Debug)]
 struct StructRow(&'static str, u16, u16);
 
-/// The printed name, the place in what clients send, the form, and true if it is left out when empty.
+/// The printed name, the path in the versioned type, the form, and true if it is omitted when empty.
 ///
-/// A place is a path of keys separated by `/`; `^` before it means the enclosing object.
+/// A path consists of keys separated by `/`; a leading `^` refers to the enclosing object.
 #[derive(Debug)]
 struct FieldRow(&'static str, &'static str, Form, bool);
 
-/// The form of a member. Numbers are indices of forms, or of structs.
+/// The form of a field. Numbers are indexes of forms or structs.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Text,
@@ -42,7 +42,7 @@ enum Form {
     Struct(u16),
 }
 
-/// A value as Go would print it.
+/// A value as Go prints it.
 #[derive(Debug)]
 enum Printed {
     Leaf(String),
@@ -55,7 +55,7 @@ enum Printed {
 struct Internal(u16);
 
 impl Internal {
-    /// The type with a name of the tables.
+    /// The type with this name in the tables.
     fn named(name: &str) -> Option<Self> {
         let index = STRUCTS.iter().position(|row| row.0 == name)?;
         u16::try_from(index).ok().map(Self)
@@ -68,7 +68,7 @@ impl Internal {
         out
     }
 
-    /// The JSON of a value with one member a line, indented by one space.
+    /// The JSON of a value with one field per line, indented by one space.
     fn pretty(self, value: Option<&Value>) -> String {
         let mut out = String::new();
         pretty(&mut out, &print_struct(self.0, value, None), 0);
@@ -76,7 +76,7 @@ impl Internal {
     }
 }
 
-/// The compact JSON of a value of a type, as the internal type with the same name.
+/// The compact JSON of a value, as the internal type with the same name.
 pub(crate) fn internal_form(ty: Type, value: Option<&Value>) -> String {
     let value = value.filter(|value| !value.is_null());
     let (target, form) = (ty.target(), ty.form());
@@ -104,7 +104,7 @@ pub(crate) fn internal_form(ty: Type, value: Option<&Value>) -> String {
     }
 }
 
-/// The difference of two values as the internal type `name`, line by line.
+/// The unified diff of two values, as the internal type `name`.
 pub(crate) fn internal_diff(name: &str, old: &Value, new: &Value) -> String {
     Internal::named(name).map_or_else(String::new, |ty| {
         unified_diff(&ty.pretty(Some(old)), &ty.pretty(Some(new)))
@@ -132,7 +132,7 @@ fn print_struct(index: u16, value: Option<&Value>, outer: Option<&Value>) -> Pri
     let mut members = Vec::new();
     for FieldRow(name, place, form, omits_empty) in fields.into_iter().flatten() {
         let member = find(value, outer, place);
-        // A pointer is empty when it is nil, whatever it points to.
+        // A pointer is empty if it is nil.
         let is_left_out = match form {
             Form::Pointer(_) => member.is_none(),
             _ => member.is_none_or(is_empty),
@@ -156,7 +156,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Recurses as deep as the tables, which have no type inside itself.
+/// Recurses to the depth of the tables, which have no recursive types.
 fn print(form: Form, value: Option<&Value>, outer: Option<&Value>) -> Printed {
     let leaf = |zero: &str| Printed::Leaf(value.map_or_else(|| zero.to_owned(), to_string));
     let inner = |form: u16| FORMS.get(usize::from(form)).copied().unwrap_or(Form::Raw);
@@ -172,7 +172,7 @@ fn print(form: Form, value: Option<&Value>, outer: Option<&Value>) -> Printed {
         }
         (Form::Pointer(form), Some(_)) => print(inner(form), value, outer),
         (Form::List(form), Some(value)) => match value.as_array() {
-            // Bytes are texts already.
+            // Bytes are encoded strings already.
             None => Printed::Leaf(to_string(value)),
             Some(items) => Printed::List(
                 items

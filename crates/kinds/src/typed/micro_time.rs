@@ -1,4 +1,4 @@
-//! `metav1.MicroTime`: RFC 3339 with exactly six digits after the point.
+//! `metav1.MicroTime`: RFC 3339 with exactly six fractional digits.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use lockgate_go::time::quote;
 
 const LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// A text that is not such a time, in the words of Go's `time.Parse`.
+/// An invalid time, with the message of Go's `time.Parse`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ParseError {
     #[error("parsing time {}: {element} out of range", quote(.text.as_bytes()))]
@@ -29,12 +29,12 @@ fn out_of_range(text: &str, element: &'static str) -> ParseError {
     }
 }
 
-/// Reads a time and writes it in UTC.
+/// Parses a time, and formats it in UTC.
 ///
 /// UPSTREAM: apimachinery pkg/apis/meta/v1/micro_time.go; Go time/format.go for the errors.
 pub(super) fn read(text: &str) -> Result<Value, ParseError> {
     check(text)?;
-    // The form is right, so only the calendar can object.
+    // The layout matches, so only the date can be invalid.
     let time = Timestamp::parse(text).map_err(|_| out_of_range(text, "day"))?;
     if time.is_zero() {
         return Ok(Value::Null);
@@ -46,7 +46,7 @@ pub(super) fn read(text: &str) -> Result<Value, ParseError> {
     Ok(Value::String(format!("{seconds}.{micros:06}Z")))
 }
 
-/// Holds the text against the layout, element by element, and names the first that fails.
+/// Matches the text with the layout, element by element, and reports the first mismatch.
 fn check(text: &str) -> Result<(), ParseError> {
     let mut rest = text;
     for (element, width) in [
@@ -64,7 +64,7 @@ fn check(text: &str) -> Result<(), ParseError> {
         (".000000", 7),
     ] {
         let literal = matches!(element, "-" | "T" | ":");
-        // The hour alone may have one digit.
+        // Only the hour may have one digit.
         let width = match rest.as_bytes() {
             [_, second, ..] if element == "15" && !second.is_ascii_digit() => 1,
             _ => width,

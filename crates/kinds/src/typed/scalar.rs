@@ -1,4 +1,4 @@
-//! Values that are not containers: how Go reads each and writes it again.
+//! Decoding and encoding of scalars, as in Go.
 
 use serde_json::{Number, Value};
 
@@ -10,24 +10,24 @@ use lockgate_go::quantity::Quantity;
 use super::data::Shape;
 use super::micro_time;
 
-/// Why a value was not read.
+/// The error of a value.
 pub(super) enum Refusal {
-    /// The value has another type: what it is, and what was wanted. Reading goes on.
+    /// The value has the wrong type: the actual and the expected one. Decoding continues.
     Type(String, &'static str),
-    /// Another problem after which reading goes on.
+    /// Another error, after which decoding continues.
     Other(String),
-    /// As `Type`, but reading ends at once.
+    /// Like `Type`, but ends decoding.
     FinalType(String, &'static str),
-    /// Reading ends at once.
+    /// Ends decoding.
     Final(String),
 }
 
-/// A value that is not a container, or only the kind of one that is.
+/// A scalar, or the kind of a container.
 #[derive(Clone, Copy)]
 pub(super) enum Scalar<'s> {
     Null,
     Bool(bool),
-    /// The text of the number.
+    /// The number as written.
     Number(&'s str),
     Text(&'s str),
     Array,
@@ -56,8 +56,8 @@ impl Scalar<'_> {
     }
 }
 
-/// Reads `value` as a type of this shape over `before`, which is what a repeated member finds.
-/// Containers of containers are not read here.
+/// Decodes `value` as a type of this shape; `before` is the earlier value of a duplicate field. Nested containers are
+/// decoded elsewhere.
 pub(super) fn read(
     shape: Shape,
     go_name: &'static str,
@@ -95,7 +95,7 @@ pub(super) fn read(
     }
 }
 
-/// The JSON of Go's zero value; structs are assembled elsewhere.
+/// The JSON of Go's zero value; structs are handled elsewhere.
 pub(super) fn zero(shape: Shape) -> Value {
     match shape {
         Shape::Text => Value::String(String::new()),
@@ -122,7 +122,7 @@ fn double(text: &str, go_name: &'static str) -> Result<Value, Refusal> {
         .ok_or_else(|| Refusal::Type(format!("number {text}"), go_name))
 }
 
-/// A number that is whole is written without a point.
+/// An integral number is encoded without a fraction.
 fn plain(number: f64) -> Number {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= EXACT {
@@ -145,7 +145,7 @@ fn quantity(value: Scalar<'_>) -> Result<Value, Refusal> {
         Scalar::Text(text) | Scalar::Number(text) => text,
         Scalar::Bool(true) => "true",
         Scalar::Bool(false) => "false",
-        // No text of a container is a quantity.
+        // The JSON of a container is never a quantity.
         Scalar::Array => "[]",
         Scalar::Object => "{}",
     };

@@ -1,4 +1,4 @@
-//! Decoding of values, kind by kind. The expected results are from a Go program with the real decoder.
+//! Decoding of values by kind, compared with a Go program that uses upstream's decoder.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::data::Shape;
 use super::tables::{STRUCTS, TYPES};
 use super::*;
 
-/// The error is its text.
+/// Decodes a value; errors are compared by message.
 fn decode(kind: &str, text: &str) -> Result<Decoded, String> {
     let (group, version, kind) = match kind.split('/').collect::<Vec<_>>()[..] {
         [group, version, kind] => (group, version, kind),
@@ -18,7 +18,7 @@ fn decode(kind: &str, text: &str) -> Result<Decoded, String> {
     let ty = type_of(group, version, kind).unwrap();
     let document = parse(text.as_bytes()).unwrap();
     let decoded = ty.decode(document.root());
-    // A tree without repeated members reads alike.
+    // Without duplicate fields, a JSON value is decoded like the document.
     if let Ok(decoded) = &decoded {
         let again = ty.decode_value(&decoded.value).unwrap();
         assert_eq!(again.value, decoded.value);
@@ -270,7 +270,7 @@ fn depth_costs_no_stack() {
     let raw = |levels| format!(r#"{{"data":{}}}"#, deep("[", "]", "", levels));
     assert_eq!(decode("apps/v1/ControllerRevision", &raw(9_000)), too_deep);
     assert!(decode("apps/v1/ControllerRevision", &raw(400)).is_ok());
-    // What is not kept may be as deep as a document can be.
+    // Values that are not kept may be as deep as a document.
     let unknown = format!(r#"{{"unknown":{}}}"#, deep("[", "]", "", 9_000));
     assert_eq!(decode("Pod", &unknown).unwrap().findings.len(), 1);
 }
@@ -382,7 +382,7 @@ fn tables_hold_together() {
     }
     for row in &STRUCTS {
         let fields = struct_fields(row);
-        // The reader marks fields in 128 bits.
+        // The decoder marks fields in a 128-bit set.
         assert!(fields.len() <= 128, "{}", row.0);
         assert!(fields.is_sorted_by_key(|field| field.0));
         // Embedded structs nest at most twice.

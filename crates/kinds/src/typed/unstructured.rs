@@ -1,8 +1,7 @@
-//! Reading a tree that never was a text: what a strategic merge patch leaves behind.
+//! Decodes an unstructured object, the result of a strategic merge patch.
 //!
-//! Upstream takes another way there than for a body: values are converted one by one, with texts of
-//! its own, numbers that do not fit are cut off, and unknown members are listed in the order of their
-//! texts, without the keys of maps in their paths.
+//! Upstream's converter differs from its JSON decoder: values are converted individually, with other messages,
+//! numbers are truncated, and unknown fields are sorted by message, without map keys in their paths.
 //!
 //! UPSTREAM: apimachinery pkg/runtime/converter.go.
 
@@ -18,11 +17,11 @@ use super::scalar::{Refusal, Scalar, read};
 use super::{Type, embeds, find_field};
 
 impl Type {
-    /// Reads a tree that a strategic merge patch made.
+    /// Decodes the result of a strategic merge patch.
     ///
     /// # Errors
     ///
-    /// The value has the wrong type; the text is that of upstream's converter.
+    /// The value has the wrong type; the message is that of upstream's converter.
     pub fn from_unstructured(self, mut value: Value) -> Result<Decoded, DecodeError> {
         let converted = Converter::default().run(self, &mut value);
         let findings = match converted {
@@ -48,7 +47,7 @@ enum Step {
     Root,
     Member(usize, &'static str),
     Index(usize, usize),
-    /// Keys of maps are not told.
+    /// Map keys are not part of the path.
     Key(usize),
 }
 
@@ -61,7 +60,7 @@ struct Converter {
 }
 
 impl Converter {
-    /// Converts scalars in place and lists unknown members. What is first in the order of Go's structs fails first.
+    /// Converts scalars in place and lists unknown fields. Errors are reported in Go's struct order.
     fn run(mut self, ty: Type, value: &mut Value) -> Result<Vec<String>, DecodeError> {
         let mut unknown = Vec::new();
         self.steps.push(Step::Root);
@@ -94,7 +93,7 @@ impl Converter {
                             }
                         }
                     }
-                    // The last one pushed is the next one read.
+                    // The last one pushed is processed next.
                     fields.sort_by_key(|(number, _)| Reverse(*number));
                     rest.extend(fields.into_iter().map(|(_, next)| next));
                 }
@@ -127,7 +126,7 @@ impl Converter {
         Ok(unknown)
     }
 
-    /// The path of the member `name` of the value at `at`.
+    /// The path of the field `name` of the value at `at`.
     fn path(&self, mut at: usize, name: &str) -> String {
         let mut parts = vec![format!(".{name}")];
         loop {
@@ -150,16 +149,16 @@ impl Converter {
     }
 }
 
-/// The protobuf number of a field, or of the outermost embedded struct it stands in: Go's structs are in their order.
+/// The protobuf number of a field, or of its outermost embedded struct, which determines Go's struct order.
 fn number_in(row: &StructRow, field: &FieldRow) -> (u16, u16) {
     let embed = embeds(row, field).next();
     (embed.map_or(field.4, |embed| embed.2), field.4)
 }
 
-/// Converts a value that holds no others.
+/// Converts a scalar.
 fn convert(shape: Shape, go_name: &str, value: &mut Value) -> Result<(), DecodeError> {
     let refused = |value: &Value, kind: &str| {
-        // Go would convert between these, JSON would not.
+        // Go converts between these types, the JSON decoder does not.
         let convertible = match value {
             Value::Number(number) => {
                 kind == "string" && number.as_i64().is_some()
@@ -185,7 +184,7 @@ fn convert(shape: Shape, go_name: &str, value: &mut Value) -> Result<(), DecodeE
             };
             let whole = value.as_number().and_then(whole_number);
             let whole = whole.ok_or_else(|| refused(value, kind))?;
-            // Go keeps the low bits.
+            // Go truncates to the low bits.
             *value = Value::from(if shape == Shape::Int32 {
                 i64::from(whole as i32)
             } else {
@@ -212,7 +211,7 @@ fn whole_number(number: &Number) -> Option<i64> {
         return Some(integer);
     }
     let double = number.as_f64()?;
-    // Go's conversion on amd64: what an int64 cannot hold is the least one.
+    // Go's conversion on amd64: a number that does not fit an `int64` becomes the minimum.
     let holds = (-TWO_TO_63..TWO_TO_63).contains(&double);
     let whole = if holds { double as i64 } else { i64::MIN };
     (double.fract() == 0.0).then_some(whole)
@@ -220,7 +219,7 @@ fn whole_number(number: &Number) -> Option<i64> {
 
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
-/// Types that read their own JSON are given it, without a word about where they stand.
+/// Types with their own `UnmarshalJSON` get the JSON, and their errors contain no path.
 fn own_reader(shape: Shape, value: &Value) -> Result<(), DecodeError> {
     let number;
     let scalar = match value {
@@ -247,7 +246,7 @@ fn cannot_restore(what: &str, value: &Value) -> DecodeError {
     DecodeError(format!("cannot restore {what} {}", go_kind(value)))
 }
 
-/// The kind of a value in Go's reflection.
+/// The `reflect.Kind` of a value.
 fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "invalid",

@@ -1,4 +1,4 @@
-//! Objects and definitions of custom resources, with what the modules of v0.36.4 say about them.
+//! Custom resources and definitions, with the results of upstream's modules v0.36.4.
 //!
 //! Errors are sorted by name where upstream iterates over a map in random order.
 
@@ -14,7 +14,7 @@ fn cases(text: &str) -> Vec<Json> {
         .collect()
 }
 
-/// Errors as recorded: their reason, then their text.
+/// Errors in the format of the recording: reason and message.
 fn texts(errors: &[FieldError]) -> Json {
     let text = |error: &FieldError| format!("{}|{error}", error.error_type.reason());
     errors.iter().map(text).collect()
@@ -58,7 +58,7 @@ fn objects_are_read_and_checked_as_recorded() {
     }
 }
 
-/// The definition that cases change.
+/// The base definition of the cases.
 fn definition() -> Json {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -78,7 +78,7 @@ fn definition() -> Json {
     })
 }
 
-/// Applies pairs of a place and a value; null removes.
+/// Applies pairs of a path and a value; null removes.
 fn change(object: &mut Json, changes: &Json) {
     for change in changes.as_array().unwrap() {
         let (path, value) = (change[0].as_str().unwrap(), &change[1]);
@@ -109,7 +109,7 @@ fn definitions_are_checked_as_recorded() {
         expect(name, "create", &case["create"], &texts(&errors));
         let warnings = crd::warnings_on_create(&created);
         expect(name, "warnings", &case["warnings"], &json!(warnings));
-        // What is accepted can be served, and nothing that is refused does harm.
+        // A valid definition compiles, and an invalid one does not panic.
         let compiled = crd::CustomResource::compile(&created);
         assert!(compiled.is_ok() || !errors.is_empty(), "{name}");
 
@@ -131,7 +131,7 @@ fn definitions_are_checked_as_recorded() {
     }
 }
 
-/// Values inside each other.
+/// Nested values.
 fn nested(depth: usize, innermost: Json, around: impl Fn(Json) -> Json) -> Json {
     (0..depth).fold(innermost, |inner, _| around(inner))
 }
@@ -291,6 +291,6 @@ fn rules_stop_when_they_cost_too_much() {
         ),
         "{last}"
     );
-    // Every list before that broke its second rule.
+    // Each list before violated its second rule.
     assert!(errors.len() > 2 && errors.len() < 40);
 }

@@ -1,6 +1,6 @@
-//! Recordings of upstream's Go code, one case a line: what it read, filled in and refused.
+//! Recordings of upstream's Go code, one case per line: decoding, defaults and errors.
 //!
-//! `LOCKGATE_KINDS_VECTORS=FOLDER` runs other recordings of the same form.
+//! `LOCKGATE_KINDS_VECTORS=DIR` selects other recordings in the same format.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -114,7 +114,7 @@ fn refuses_like_upstream() {
     }
 }
 
-/// A write from its bytes to what is stored, and a patch on top, as a server does it.
+/// All stages of a write, from bytes to the stored object, followed by a patch.
 #[test]
 fn a_deployment_passes_all_stages() {
     let body = br#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"n","uid":"1"},
@@ -219,7 +219,7 @@ fn reads_protobuf_like_upstream() {
         let body = base64::decode(case["protobuf"].as_str().unwrap()).unwrap();
         let object = protobuf::Envelope::open(&body).unwrap().object();
         assert_eq!(object.unwrap(), case["value"]);
-        // Cut anywhere, it is refused or read as far as it goes, and nothing breaks.
+        // A truncated body is rejected or decoded in part, without panicking.
         for length in 0..body.len() {
             if let Ok(envelope) = protobuf::Envelope::open(&body[..length]) {
                 let _ = envelope.object();
@@ -235,7 +235,7 @@ fn writes_protobuf_like_upstream() {
         let written = protobuf::encode(&case["value"]).unwrap();
         let read = protobuf::Envelope::open(&written).unwrap().object();
         assert_eq!(read.unwrap(), case["value"]);
-        // Raw JSON is read and written anew, without the spaces that a client put into it.
+        // Raw JSON is decoded and re-encoded, without the client's whitespace.
         let has_spaces = body.windows(3).any(|bytes| bytes == b"\": ");
         if !has_spaces {
             assert_eq!(written, body, "{}", case["value"]);
@@ -243,8 +243,8 @@ fn writes_protobuf_like_upstream() {
     }
 }
 
-/// The fixtures of the published modules, which are not kept here: `LOCKGATE_PROTOBUF_FIXTURES` is a list
-/// of folders, separated by colons, with files `GROUP.VERSION.KIND.pb` and `.json`.
+/// The fixtures of the published modules, which are not in this repository: `LOCKGATE_PROTOBUF_FIXTURES` is a list of
+/// directories, separated by colons, with files `GROUP.VERSION.KIND.pb` and `.json`.
 #[test]
 fn reads_the_published_protobuf_fixtures() {
     let Some(folders) = std::env::var_os("LOCKGATE_PROTOBUF_FIXTURES") else {

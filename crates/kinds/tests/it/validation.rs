@@ -1,5 +1,5 @@
-//! Recorded creates and updates of built-in kinds, up to validation: which errors and warnings they
-//! get. The suite of the server runs them to the end.
+//! Recorded creates and updates of built-in kinds, up to validation: errors and warnings. The server's tests run them
+//! completely.
 
 mod compared;
 mod write;
@@ -36,7 +36,7 @@ fn cases(file: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Spaces that Go's diffs choose at random are one space.
+/// Collapses spaces, which Go's diffs choose at random.
 fn squeezed(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ")
@@ -82,7 +82,7 @@ fn wanted(case: &Value) -> Option<End> {
     })
 }
 
-/// The cases that do not agree yet. An entry that agrees fails the test.
+/// The cases with known differences. An entry that matches fails the test.
 fn differing() -> BTreeSet<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../conformance/vectors/validation/differing.txt");
@@ -94,7 +94,7 @@ fn differing() -> BTreeSet<String> {
         .collect()
 }
 
-/// Prints how many of each kind agree; `LOCKGATE_VALIDATION_DIFF` names a file for the others.
+/// Prints the number of matching cases per kind; `LOCKGATE_VALIDATION_DIFF` is a file for the others.
 #[test]
 fn validates_like_upstream() {
     let known = differing();
@@ -144,7 +144,7 @@ fn validates_like_upstream() {
     assert!(surprises.is_empty(), "{}", surprises.join("\n"));
 }
 
-/// Errors are compared without their order, which follows that of Go's maps where there are any.
+/// Errors are compared without order, since some follow Go map order.
 fn sorted(mut causes: Vec<[String; 3]>) -> Vec<[String; 3]> {
     causes.sort();
     causes
@@ -177,7 +177,7 @@ fn generated_writes_end_as_upstreams_strategies_end_them() {
         let got = match run(&case) {
             End::Refused(causes) => End::Refused(sorted(causes)),
             End::Stored(warnings) => {
-                // Those of decoding and of deprecated kinds are not the strategy's.
+                // Warnings about decoding and deprecated kinds are not the strategy's.
                 let own = |text: &String| {
                     !text.starts_with("unknown field") && !text.contains(" is deprecated in v1.")
                 };

@@ -1,4 +1,4 @@
-//! Each rule finds its bad example and not its good one, and the docs say the same as the table.
+//! Each rule matches its bad example and not its good one, and the docs are in sync with the rules.
 
 use lockgate_lint::{Profile, RULES, docs, find};
 
@@ -17,7 +17,7 @@ fn every_bad_example_is_found_and_no_good_one_is() {
         let profile = profile_of(rule);
         let bad = rules_in(profile, rule.bad);
         if rule.captured.is_some() {
-            // Manifests alone say nothing; `lockgate-offline` tests them with their captures.
+            // Manifests alone are not enough; `lockgate-offline` tests them with their captures.
             assert!(!bad.contains(&rule.id), "{}: without a capture", rule.id);
             continue;
         }
@@ -46,7 +46,7 @@ fn rules_are_sorted_and_found_in_either_case() {
     }
 }
 
-/// A fix is promised by the table and made by the rule, or neither.
+/// A fix is documented if and only if the rule provides one.
 #[test]
 fn rules_that_promise_a_fix_have_one_that_answers_their_finding() {
     for rule in RULES.iter().filter(|rule| rule.captured.is_none()) {

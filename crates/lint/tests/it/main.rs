@@ -1,4 +1,4 @@
-//! The rules over manifests as people write them.
+//! The rules on realistic manifests.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,10 +9,10 @@ mod suppression;
 
 use lockgate_lint::{Finding, Options, Profile, Set, check};
 
-/// A moment at which the certificates of these tests are good: early 2027.
+/// A time at which the certificates of these tests are valid: early 2027.
 const NOW: i64 = 1_800_000_000;
 
-/// The findings on a text in a profile.
+/// The findings in a manifest with a profile.
 fn lint_in(profile: Profile, text: &str) -> Vec<Finding> {
     let mut set = Set::default();
     set.add_text(text).unwrap();
@@ -24,7 +24,7 @@ fn lint_in(profile: Profile, text: &str) -> Vec<Finding> {
     check(&set, &options)
 }
 
-/// The identifiers of the rules that find something, each once.
+/// The identifiers of the rules with findings, without duplicates.
 fn rules_in(profile: Profile, text: &str) -> Vec<&'static str> {
     let mut ids: Vec<&str> = lint_in(profile, text)
         .iter()

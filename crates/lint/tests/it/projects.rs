@@ -1,10 +1,10 @@
-//! Configurations in the shapes that well-known projects ship, written from their public form.
+//! Configurations like those of well-known projects, based on their published form.
 
 use lockgate_lint::{Profile, Severity};
 
 use super::{lint_in, rules_in};
 
-/// An issuer of certificates: validates its own kinds, everything but namespaces that opt out.
+/// A certificate issuer: validates its own kinds, except in namespaces that opt out.
 const ISSUER: &str = "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -29,7 +29,7 @@ webhooks:
   clientConfig: {service: {name: issuer-webhook, namespace: issuer, path: /validate}}
 ";
 
-/// A mesh: injects sidecars where a namespace or a pod asks for it.
+/// A service mesh: injects sidecars if a namespace or Pod requests it.
 const MESH: &str = "
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -48,7 +48,7 @@ webhooks:
     matchExpressions: [{key: sidecar.mesh.example/inject, operator: NotIn, values: ['false']}]
 ";
 
-/// A policy engine: everything of every group, with a label for namespaces to opt out, which it guards.
+/// A policy engine: all resources of all groups, with a label for namespaces to opt out, which it protects.
 const POLICY_ENGINE: &str = "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -79,7 +79,7 @@ webhooks:
     matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [engine-system]}]
 ";
 
-/// An engine that fails closed for all pods and whose own namespace is not excluded.
+/// An engine that fails closed for all Pods and whose own namespace is not excluded.
 const CLOSED_ENGINE: &str = "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -111,8 +111,8 @@ fn a_policy_engine_that_fails_open_leaves_holes() {
     for rule in ["W014", "W018"] {
         assert!(found.contains(&rule), "{rule}: {found:?}");
     }
-    // It guards the label that its namespaces opt out with, and excludes its own namespace.
-    // Exact is no hole with every version.
+    // It protects the opt-out label of namespaces, and excludes its own namespace. With every version in its rules,
+    // Exact is no gap.
     for rule in ["W007", "W010", "W011", "W016", "W017"] {
         assert!(!found.contains(&rule), "{rule}: {found:?}");
     }
@@ -149,7 +149,7 @@ fn together_they_take_too_long() {
     assert!(rules_in(Profile::Balanced, &all).contains(&"W002"), "{all}");
 }
 
-/// A webhook for each version, and a resource that has one version only.
+/// A webhook for each version, and a resource with one version only.
 const EXACT: &str = "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -180,7 +180,7 @@ fn versions_are_missed_only_where_there_are_others() {
         &EXACT.replace("{name: v0, served: false", "{name: v0, served: true")
     ));
     assert!(has(&EXACT.replace("apiVersions: [v2]", "apiVersions: [v1]")));
-    // Nobody knows which versions there are.
+    // The served versions are unknown.
     assert!(has(
         &EXACT.replace("plural: things, kind", "plural: others, kind")
     ));
@@ -201,7 +201,7 @@ webhooks:
         found.map(|finding| finding.severity)
     };
     assert_eq!(severity(text), Some(Severity::Note));
-    // It has its caBundle, so that nothing seems to be missing but the rules.
+    // It has its caBundle, so that only the rules seem to be missing.
     let complete = text.replace("namespace: hooks}}", "namespace: hooks}, caBundle: Cg==}");
     assert_eq!(severity(&complete), Some(Severity::Warning));
 }

@@ -1,12 +1,12 @@
-//! Single rules at their edges.
+//! Edge cases of single rules.
 
 use lockgate_lint::{Options, Profile, Set, check};
 
 use super::{lint_in, messages, rules_in};
 
-/// A good authority until November 2036, in base64.
+/// A CA certificate that is valid until November 2036, in base64.
 const AUTHORITY: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJnekNDQVNtZ0F3SUJBZ0lVR0pJRzZxR05GNE9yd01BMlpZUHJQY3hjeDRRd0NnWUlLb1pJemowRUF3SXcKRnpFVk1CTUdBMVVFQXd3TWJHbHVkQzEwWlhOMExXTmhNQjRYRFRJMk1URXhOakUxTkRFeE1sb1hEVE0yTVRFeApNekUxTkRFeE1sb3dGekVWTUJNR0ExVUVBd3dNYkdsdWRDMTBaWE4wTFdOaE1Ga3dFd1lIS29aSXpqMENBUVlJCktvWkl6ajBEQVFjRFFnQUVNWmR4ODdKUHlJYnpMMVFsTHowb1hQWE9qVFhNWGhPK1puejRmMHRxRDJVNm9udzgKQ0F0M0NMQi9jRTlUQ0hEY1ZibkJJZXdtTHoxR0lQcHRGTWlnUHFOVE1GRXdIUVlEVlIwT0JCWUVGUE85QXdrTwozckdIb3RGNWhzQjhHRUhqMXhOek1COEdBMVVkSXdRWU1CYUFGUE85QXdrTzNyR0hvdEY1aHNCOEdFSGoxeE56Ck1BOEdBMVVkRXdFQi93UUZNQU1CQWY4d0NnWUlLb1pJemowRUF3SURTQUF3UlFJaEFKSS9lQTlPUkNJTnBJNFQKMElCZE16S1d1azdKU2hGUyt5UHhhNnhndFR4ZEFpQnJGaHNDMzdyTVovV0IydWp6M2daWk9IaVlVK01pNmxzSgo1YkVFNkJsUkJ3PT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-/// A day after it has expired.
+/// A day after its expiry.
 const AFTER: i64 = 2_110_300_000;
 
 /// A configuration with one webhook: its kind and everything after its name.
@@ -28,7 +28,7 @@ webhooks:
 const PODS: &str = "rules: [{operations: [CREATE, UPDATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]";
 const SERVICE: &str = "clientConfig: {service: {namespace: hooks, name: webhook}}";
 
-/// The fields of a webhook, indented as the list needs it.
+/// The fields of a webhook, with the indentation of the list.
 fn fields(lines: &[&str]) -> String {
     lines.iter().map(|line| format!("  {line}\n")).collect()
 }
@@ -82,10 +82,10 @@ fn the_time_of_a_request_is_that_of_all_its_webhooks() {
         )
         .is_empty()
     );
-    // A webhook that is called twice counts twice.
+    // A webhook that is reinvoked counts twice.
     let twice = mutating("a", "reinvocationPolicy: IfNeeded") + &mutating("b", never);
     assert_eq!(messages("W002", &twice).len(), 1);
-    // Webhooks of other namespaces do not add up.
+    // Webhooks for other namespaces are not added.
     let elsewhere = "namespaceSelector: {matchLabels: {team: a}}";
     let scoped = mutating("a", elsewhere) + &mutating("b", never) + &mutating("c", elsewhere);
     assert!(messages("W002", &scoped).is_empty());
@@ -186,7 +186,7 @@ fn longer_circles_are_found_and_open_chains_are_not() {
             "error: Services whose Pods need each other's webhooks to be created: a/webhook → b/webhook → c/webhook → a/webhook"
         ]
     );
-    // Those in circles with the first one are no findings of their own.
+    // Services in cycles with the first one are no separate findings.
     let second = |name: &str, guarded: &str| {
         let metadata = format!("metadata: {{name: {name}}}");
         guard(name, guarded).replace(&metadata, &format!("metadata: {{name: {name}-2}}"))

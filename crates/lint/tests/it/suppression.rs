@@ -1,4 +1,4 @@
-//! Findings that somebody has accepted.
+//! Suppressed findings.
 
 use lockgate_lint::suppression::SuppressionError;
 use lockgate_lint::{Options, Set, Suppressions, check, find};

@@ -1,4 +1,4 @@
-//! Clients that hold connections.
+//! Slow, idle and excessive connections.
 
 #![allow(
     clippy::panic,
@@ -25,15 +25,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// Nothing in these tests takes this long unless it is broken.
+/// The timeout of all waits; only reached by a bug.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
-/// Soon over.
+/// A short timeout.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Answers `/large` with more than any buffer holds, `/gated` when the gate is open, and the rest at
-/// once.
+/// Responds to `/large` with more than any buffer, to `/gated` when the gate is open, and to other
+/// paths immediately.
 #[derive(Debug)]
 struct Desk {
     gate: Semaphore,
@@ -91,7 +91,7 @@ impl Service for Desk {
     }
 }
 
-/// HTTP/2 without TLS.
+/// HTTP/2 without TLS (prior knowledge).
 struct Http2;
 
 impl Handshake<()> for Http2 {
@@ -110,7 +110,7 @@ impl Handshake<()> for Http2 {
     }
 }
 
-/// Waits for what never comes.
+/// A handshake that never completes.
 struct Endless;
 
 impl Handshake<()> for Endless {
@@ -132,7 +132,7 @@ struct Served {
     serving: tokio::task::JoinHandle<()>,
 }
 
-/// Limits under which nothing is cut.
+/// Limits that no test reaches.
 fn generous() -> Limits {
     Limits {
         connections: 100,
@@ -171,7 +171,7 @@ async fn served(limits: Limits, handshake: impl Handshake<()>) -> Served {
 }
 
 impl Served {
-    /// Waits until this is true of the desk.
+    /// Waits until a condition of the service is true.
     async fn until(&self, what: &str, is_true: impl Fn(&Desk) -> bool) {
         let waiting = async {
             while !is_true(&self.desk) {
@@ -204,7 +204,7 @@ impl Served {
     async fn http2(&self) -> http2::SendRequest<Empty<Bytes>> {
         let io = TokioIo::new(self.connect().await);
         let mut builder = http2::Builder::new(TokioExecutor::new());
-        // One that never reads: answers do not fit.
+        // A client that never reads: the response does not fit into the window.
         builder.initial_stream_window_size(1);
         let (sender, connection) = builder.handshake(io).await.unwrap();
         tokio::spawn(connection);
@@ -222,11 +222,11 @@ async fn within<F: Future>(future: F) -> F::Output {
     waited.expect("in time")
 }
 
-/// Sends this and reads until the server closes.
+/// Sends these bytes and reads until the server closes the connection.
 async fn until_closed(mut stream: TcpStream, bytes: &[u8]) -> String {
     stream.write_all(bytes).await.unwrap();
     let mut rest = Vec::new();
-    // A reset is an end as well.
+    // A reset also closes the connection.
     let _ = within(stream.read_to_end(&mut rest)).await;
     String::from_utf8_lossy(&rest).into_owned()
 }
@@ -261,7 +261,7 @@ async fn the_first_head_has_a_time() {
     for bytes in [&b""[..], b"G", b"GET / HTTP/1.1\r\nhost: d"] {
         assert_eq!(until_closed(one.connect().await, bytes).await, "");
     }
-    // Drop by drop does not help.
+    // Sending byte by byte does not extend the timeout.
     let mut stream = one.connect().await;
     let dripping = async {
         while stream.write_all(b"G").await.is_ok() && stream.flush().await.is_ok() {
@@ -273,7 +273,7 @@ async fn the_first_head_has_a_time() {
 
     let two = served(limits, Http2).await;
     let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    // Nothing, half of the preface, all of it, and half of a frame of headers.
+    // Nothing, half of the preface, all of it, and half of a headers frame.
     let headers = [&settings[..], b"\0\0\x20\x01\x04\0\0\0\x01half"].concat();
     for bytes in [&b""[..], &settings[..10], &settings[..], &headers] {
         until_closed(two.connect().await, bytes).await;
@@ -313,7 +313,7 @@ async fn an_answer_is_read_or_given_up() {
     stream.write_all(request).await.unwrap();
     one.until_connections(1).await;
     one.until_connections(0).await;
-    // Who reads gets all of it.
+    // A client that reads receives the whole response.
     let (mut sender, connection) = http1::handshake(TokioIo::new(one.connect().await))
         .await
         .unwrap();
@@ -358,7 +358,7 @@ async fn an_answer_may_take_longer_than_clients_may() {
             served
                 .until("asked", |desk| desk.waiting.load(Ordering::Acquire) == 1)
                 .await;
-            // Twice as long as others have.
+            // Twice as long as the timeout of idle connections.
             until_closed(served.connect().await, b"").await;
             until_closed(served.connect().await, b"").await;
             served.desk.gate.add_permits(1);
@@ -381,7 +381,7 @@ async fn idle_connections_make_room_and_busy_ones_stay() {
         idle.push(served.connect().await);
     }
     served.until_connections(4).await;
-    // For another of the same peer the oldest goes.
+    // A new connection of the same peer replaces the oldest.
     let mut busy = Vec::new();
     for count in 1..=4 {
         let mut stream = served.connect().await;
@@ -397,7 +397,8 @@ async fn idle_connections_make_room_and_busy_ones_stay() {
         assert_eq!(until_closed(stream, b"").await, "");
     }
     served.until_connections(4).await;
-    // All are busy: a further one of theirs is refused at once, one of somebody else is not.
+    // All are busy: another connection of the same peer is rejected immediately, one of another peer
+    // is not.
     assert_eq!(until_closed(served.connect().await, b"").await, "");
     assert_eq!(served.desk.refused.load(Ordering::Acquire), 1);
     let request = b"GET / HTTP/1.1\r\nhost: desk\r\nconnection: close\r\n\r\n";

@@ -1,17 +1,16 @@
-//! Keeps the contents of Secrets and tokens out of captures.
+//! Removes Secret data and tokens from captures.
 
 use serde_json::Value;
 
 use super::Record;
 
-/// The text that takes the place of a secret one: `REDACTED` in base64, so that it is a valid value of a
-/// Secret's `data`.
+/// The placeholder for redacted values: `REDACTED` in base64, so that it is valid in a Secret's `data`.
 pub const REDACTED: &str = "UkVEQUNURUQ=";
 
-/// The annotation in which kubectl keeps a whole object.
+/// The annotation in which kubectl stores the entire object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Replaces the contents of Secrets, of tokens and of passwords in a record.
+/// Redacts Secret data, tokens and passwords in a record.
 pub fn redact(record: &mut Record) {
     let kind = record.request["kind"]["kind"].as_str().unwrap_or_default();
     let group = record.request["kind"]["group"].as_str().unwrap_or_default();
@@ -30,7 +29,7 @@ pub fn redact(record: &mut Record) {
         let Some(response) = &mut call.response else {
             continue;
         };
-        // A patch may carry the contents as well.
+        // A patch may contain them as well.
         if let Some(members) = response.as_object_mut()
             && let Some(patch) = members.get("patch").and_then(Value::as_str)
         {
@@ -69,8 +68,7 @@ fn redact_object(object: &mut Value, is_secret: bool) {
     }
 }
 
-/// The patch with the values that it sets below `data` and `stringData` replaced. One that cannot be read
-/// is dropped.
+/// The patch with the values below `data` and `stringData` redacted. An undecodable patch is dropped.
 fn redacted_patch(patch: &str) -> String {
     let decoded = lockgate_go::base64::decode(patch).ok();
     let operations = decoded.and_then(|bytes| serde_json::from_slice::<Vec<Value>>(&bytes).ok());

@@ -1,4 +1,4 @@
-//! Our own form: whole chains of webhooks and policies in one YAML file.
+//! Lockgate's own format: entire chains of webhooks and policies in one YAML file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,9 +27,9 @@ struct Test {
     metadata: Metadata,
     /// Files and folders with manifests, relative to this one.
     manifests: Vec<String>,
-    /// Manifests in place.
+    /// Inline manifests.
     objects: Vec<Value>,
-    /// The answers of webhooks.
+    /// The responses of webhooks.
     webhooks: Vec<Script>,
     /// Checks of every case.
     checks: Checks,
@@ -49,7 +49,7 @@ struct ChainCase {
     operation: Option<String>,
     object: Option<Value>,
     old_object: Option<Value>,
-    /// An AdmissionReview, in a file or in place.
+    /// An AdmissionReview, as a file or inline.
     review: Option<Value>,
     user: Option<String>,
     groups: Vec<String>,
@@ -195,7 +195,7 @@ fn read_manifests(files: &dyn Files, file: &Path, name: &str) -> Result<Vec<Mani
     for path in within {
         let text = files.read(path)?;
         let read = manifest::read(&path.display().to_string(), &text)?;
-        // Tests in a folder of manifests are no manifests.
+        // Test files in a manifest folder are not manifests.
         manifests.extend(
             read.into_iter()
                 .filter(|it| it.text("apiVersion") != API_VERSION),
@@ -204,7 +204,7 @@ fn read_manifests(files: &dyn Files, file: &Path, name: &str) -> Result<Vec<Mani
     Ok(manifests)
 }
 
-/// An object in place, or in a file.
+/// An inline object, or one in a file.
 fn object(
     files: &dyn Files,
     file: &Path,

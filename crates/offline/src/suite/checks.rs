@@ -1,5 +1,4 @@
-//! Checks that need no expectation: mutations do not depend on their order, change nothing when they run
-//! again, and remove nothing.
+//! Checks without expectations: mutations are independent of their order, idempotent, and remove no fields.
 
 use lockgate_admission::decision::Decision;
 use lockgate_admission::host::Kinds as _;
@@ -13,14 +12,14 @@ use crate::chain::{Run, Tracing};
 use crate::diff;
 use crate::explanation::blame;
 
-/// Orders that are tried, at most.
+/// The maximum number of tested orders.
 const MAX_ORDERS: usize = 120;
 
 /// The checks of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Checks {
-    /// Mutating webhooks come to the same object in every order.
+    /// Mutating webhooks yield the same object in every order.
     pub order: bool,
     /// Running mutations on their own result changes nothing.
     pub idempotence: bool,
@@ -100,7 +99,7 @@ async fn order(world: &World, request: &Request, run: &Run) -> Option<String> {
             .filter(|it| it.kind != ConfigurationKind::Mutating)
             .cloned()
             .collect();
-        // Webhooks are called in the order of the names of their configurations.
+        // Webhooks are called in the order of their configurations' names.
         for (place, &at) in order.iter().enumerate() {
             let mut configuration = (*mutating.get(at)?).clone();
             let name = configuration.metadata.name;

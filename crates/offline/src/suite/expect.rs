@@ -13,28 +13,28 @@ use crate::explanation::PolicyVerdict;
 use crate::explanation::{HookVerdict, blame, evaluation_verdict, hook_verdict};
 use crate::kinds::OfflineKinds;
 
-/// The expectation of a case. What is not given is not compared.
+/// The expectation of a case. Absent fields are not compared.
 #[derive(Debug, Clone, Default)]
 pub struct Expect {
     /// The decision.
     pub allowed: Option<bool>,
-    /// A part of the message of a denial.
+    /// A substring of the message of a denial.
     pub message: Option<String>,
     /// The status code of a denial.
     pub code: Option<i32>,
     /// The reason of a denial.
     pub reason: Option<String>,
-    /// Parts of warnings, each of which must be told.
+    /// Substrings of warnings, each of which must occur.
     pub warnings: Option<Vec<String>>,
-    /// Parts of audit annotations by key; the name before the `/` may be left out.
+    /// Substrings of audit annotations by key; the prefix up to the `/` may be omitted.
     pub audit_annotations: BTreeMap<String, String>,
-    /// The object after mutation, all of it.
+    /// The entire object after mutation.
     pub object: Option<Value>,
-    /// A part of the object after mutation.
+    /// A subset of the object after mutation.
     pub object_part: Option<Value>,
     /// Fields that a webhook or a policy removes.
     pub removed: Vec<String>,
-    /// The webhooks that are called, in order, rounds together.
+    /// The called webhooks, in order, both rounds together.
     pub calls: Option<Vec<String>>,
     /// Verdicts by the name of a webhook or policy.
     pub verdicts: BTreeMap<String, String>,
@@ -51,15 +51,15 @@ pub struct Expect {
 /// The outcome of one policy on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforced {
-    /// It applies and lets the request through.
+    /// It matches and allows the request.
     Pass,
-    /// It denies, or would.
+    /// It denies the request, or would.
     Fail,
-    /// It does not apply.
+    /// It does not match.
     Skip,
     /// It warns.
     Warn,
-    /// It leaves something in the audit log.
+    /// It adds an audit annotation.
     Audit,
     /// It cannot be evaluated.
     Error,
@@ -70,7 +70,7 @@ pub enum Enforced {
 pub enum Count {
     /// None.
     Zero,
-    /// One at least.
+    /// At least one.
     Some,
     /// This number.
     Exactly(usize),
@@ -166,7 +166,7 @@ impl Expect {
         let nothing = Value::Null;
         let found = run.object.as_ref().unwrap_or(&nothing);
         if let Some(wanted) = &self.object {
-            // Both in the form of the server, so that defaults make no difference.
+            // Both in the server's form, so that defaults are equal.
             let of = &run.admission.request().kind;
             let read = |value: &Value| match kinds.read(value.clone(), of) {
                 Ok((value, _)) => value,
@@ -257,7 +257,7 @@ impl Expect {
     }
 }
 
-/// The first member that is not in an object, lists being compared as a whole.
+/// The first field that is missing in an object; lists are compared as a whole.
 fn missing(wanted: &Value, found: &Value) -> Option<String> {
     let mut open = vec![(String::new(), wanted, Some(found))];
     while let Some((path, wanted, found)) = open.pop() {
@@ -279,7 +279,7 @@ fn missing(wanted: &Value, found: &Value) -> Option<String> {
     None
 }
 
-/// The verdicts by the name of a webhook or policy: the last word on each.
+/// The last verdict on each webhook or policy, by name.
 fn verdicts(trace: &Trace) -> BTreeMap<String, &'static str> {
     let mut verdicts = BTreeMap::new();
     for (_, plugin) in trace.plugins() {
@@ -335,7 +335,7 @@ fn enforced(trace: &Trace, name: &str) -> Enforced {
     result
 }
 
-/// The messages of failed validations, each once for each expression.
+/// The messages of failed validations, once per expression.
 fn violations(trace: &Trace, containing: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     for (_, plugin) in trace.plugins() {

@@ -1,4 +1,4 @@
-//! gator's `Suite`, for constraint templates whose code is CEL (`K8sNativeValidation`).
+//! gator's `Suite`, for constraint templates in CEL (`K8sNativeValidation`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn cases_of(files: &dyn Files, file: &Path, test: &Test) -> Result<Vec<Case>, Lo
     let code = &template.value["spec"]["targets"][0]["code"];
     let mut codes = code.as_array().into_iter().flatten();
     let Some(code) = codes.find(|it| it["engine"] == "K8sNativeValidation") else {
-        // Rego is not ours to evaluate.
+        // Rego is not supported.
         return Ok(Vec::new());
     };
     let constraint = one(files, file, &test.constraint)?;
@@ -120,7 +120,7 @@ fn cases_of(files: &dyn Files, file: &Path, test: &Test) -> Result<Vec<Case>, Lo
     Ok(cases)
 }
 
-/// The policy that Gatekeeper makes of a template, bound with the constraint for parameter.
+/// The policy that Gatekeeper generates from a template, bound with the constraint as its parameter.
 fn bound(template: &Manifest, code: &Value, constraint: &Manifest) -> Vec<Manifest> {
     let source = &code["source"];
     let mut variables = vec![
@@ -166,7 +166,7 @@ fn bound(template: &Manifest, code: &Value, constraint: &Manifest) -> Vec<Manife
     vec![made(policy), made(binding), constraint.clone()]
 }
 
-/// The request about an object, which may be a whole AdmissionReview.
+/// The request for an object, which may be an AdmissionReview.
 fn asked(object: &Manifest) -> Asked {
     if object.text("kind") == "AdmissionReview" {
         return Asked::Review(Box::new(object.value.clone()));

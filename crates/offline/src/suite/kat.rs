@@ -1,4 +1,4 @@
-//! The layout of kat: `tests/` beside policies, with cases in the names of files.
+//! The layout of kat: `tests/` beside policies, with cases in file names.
 //!
 //! ```text
 //!   policy.yaml, binding.yaml
@@ -21,7 +21,7 @@ use crate::hooks::Hooks;
 use crate::manifest::{self, Manifest};
 use crate::request::{Wanted, read_user, user};
 
-/// The kinds of files, longest first where one ends like another.
+/// The kinds of files; longer suffixes come first.
 const PARTS: [&str; 10] = [
     ".oldObject.yaml",
     ".object.yaml",
@@ -38,10 +38,10 @@ const PARTS: [&str; 10] = [
 /// The files of one case by their part.
 type Parts = BTreeMap<&'static str, PathBuf>;
 
-/// The worlds of a folder by what cases add to it: most of them add nothing, and share one.
+/// The worlds of a folder by the manifests that cases add: most of them add none, and share one.
 type Worlds = BTreeMap<String, Arc<World>>;
 
-/// The cases of every folder that is laid out so.
+/// The cases of every folder with this layout.
 pub(super) fn load_all(files: &dyn Files) -> Vec<(PathBuf, Result<Vec<Case>, LoadError>)> {
     let mut folders: BTreeMap<PathBuf, BTreeMap<String, Parts>> = BTreeMap::new();
     for file in files.all() {
@@ -70,8 +70,7 @@ pub(super) fn load_all(files: &dyn Files) -> Vec<(PathBuf, Result<Vec<Case>, Loa
     loaded.collect()
 }
 
-/// A golden file or a message may leave the expectation out of its name: it belongs to the case of the same
-/// beginning.
+/// A golden file or a message may omit the expectation in its name: it belongs to the case with the same prefix.
 fn join_parts(cases: &mut BTreeMap<String, Parts>) {
     let has_request = |parts: &Parts| {
         [".object.yaml", ".oldObject.yaml", ".request.yaml"]
@@ -187,7 +186,7 @@ fn case(
         let object_namespace = object.as_ref().or(old_object.as_ref());
         let object_namespace =
             object_namespace.and_then(|it| it["metadata"]["namespace"].as_str().map(str::to_owned));
-        // A given Namespace is the request's, whatever its name.
+        // A given Namespace is that of the request, whatever its name.
         let name = namespace.clone().or(object_namespace).or(own);
         let name = name.unwrap_or_else(|| String::from("default"));
         namespace_object["metadata"]["name"] = name.clone().into();
@@ -197,7 +196,7 @@ fn case(
         manifests.push(added(namespace_object));
     }
     if !request["namespaceObject"].is_object() {
-        // Nothing is selected by a namespace about which the case says nothing.
+        // Namespace selectors match nothing if the case does not specify a namespace.
         for manifest in &mut manifests {
             for member in ["matchConstraints", "matchResources"] {
                 let resources = manifest.value.pointer_mut(&format!("/spec/{member}"));
@@ -263,7 +262,7 @@ fn case(
     })
 }
 
-/// The words of the server for a message that kat has words of its own for.
+/// The server's message for a message that differs in kat.
 fn in_words_of_the_server(message: &str) -> String {
     let message = message.trim();
     let message = message
@@ -290,7 +289,7 @@ fn added(value: Value) -> Manifest {
     }
 }
 
-/// Adds the parameters of a case under the name that bindings look for.
+/// Adds the parameters of a case with the name that bindings refer to.
 fn add_params(manifests: &mut Vec<Manifest>, params: Value, namespace: Option<&str>) {
     let references: Vec<(String, String)> = manifests
         .iter()
@@ -347,7 +346,7 @@ fn wanted(
         ..Wanted::default()
     };
     if is_connect {
-        // A connection is about its options, which are its object.
+        // The object of a CONNECT request is its options.
         wanted.resource = Some(resource("", "v1", "pods"));
         if wanted.object.is_none() {
             let kind = match wanted.subresource.as_str() {

@@ -1,4 +1,4 @@
-//! `tests.json` beside `policy.yaml`: templates with changed fields, as kubescape's library has them.
+//! `tests.json` beside `policy.yaml`: templates with changed fields, as in kubescape's library.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ pub(super) fn load(files: &dyn Files, file: &Path) -> Result<Vec<Case>, LoadErro
     Ok(cases)
 }
 
-/// A value as the script of the library reads one: JSON where it is, else text.
+/// A value as parsed by the library's script: JSON if valid, otherwise a string.
 fn changed(text: &str) -> Value {
     match text {
         "True" => true.into(),
@@ -151,7 +151,7 @@ fn set(object: &mut Value, path: &str, value: Value) {
                 let Some(items) = at.as_array_mut() else {
                     return;
                 };
-                // Tests name the place after the last at most.
+                // Tests refer to the position after the last item at most.
                 if index > items.len() {
                     return;
                 }

@@ -86,7 +86,7 @@ fn cases_of(files: &dyn Files, file: &Path, test: &Test) -> Result<Vec<Case>, Lo
         return Ok(Vec::new());
     }
     let policies = read_all(files, file, &test.policies)?;
-    // Policies of Kyverno's own kinds are not ours to evaluate.
+    // Kyverno's own policy kinds are not supported.
     let is_native = |it: &Manifest| it.group_version().0 != "kyverno.io";
     let mut manifests: Vec<Manifest> = policies.into_iter().filter(is_native).collect();
     manifests.extend(read_all(files, file, &test.param_resources)?);

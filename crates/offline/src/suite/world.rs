@@ -1,4 +1,4 @@
-//! The world of a case: a cluster, its chain, and an authorizer where one is mocked.
+//! The world of a case: a cluster, its chain, and optionally a mock authorizer.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::hooks::Hooks;
 use crate::kinds::OfflineKinds;
 use crate::manifest::Manifest;
 
-/// A world that cannot be made.
+/// An error creating a world.
 pub type WorldError = ClusterError;
 
-/// Everything of a case but the request. Cases share it.
+/// Everything of a case except the request. Cases share it.
 #[derive(Debug)]
 pub struct World {
     cluster: Cluster,
@@ -25,11 +25,11 @@ pub struct World {
     chain: Chain,
 }
 
-/// Answers of an authorizer, as test files list them. What is not listed is denied.
+/// The decisions of a mock authorizer, as listed in test files. All others are denials.
 #[derive(Debug, Clone, Default)]
 pub struct MockAuthorizer(pub Vec<MockAccess>);
 
-/// One answer.
+/// One decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MockAccess {
@@ -41,13 +41,13 @@ pub struct MockAccess {
     pub subresource: String,
     /// The namespace.
     pub namespace: String,
-    /// The name; any without one.
+    /// The name; any if absent.
     pub name: Option<String>,
-    /// The path, for access to one.
+    /// The path, for non-resource access.
     pub path: Option<String>,
     /// The verb.
     pub verb: String,
-    /// `allow`, or anything else for no.
+    /// `allow`; any other value denies.
     pub decision: String,
     /// The reported reason.
     pub reason: String,
@@ -88,7 +88,7 @@ impl Authorizer for MockAuthorizer {
 }
 
 impl World {
-    /// The world of a cluster.
+    /// Creates the world of a cluster.
     #[must_use]
     pub fn new(cluster: Cluster, hooks: Hooks) -> Self {
         let chain = Chain::new(&cluster, hooks.clone());
@@ -100,12 +100,12 @@ impl World {
         }
     }
 
-    /// A world for manifests of other tools: policies without a binding get a denying one, and fields that only an
-    /// API server requires are defaulted.
+    /// Creates a world from manifests of other tools: policies without a binding get a denying one, and fields that
+    /// only an API server requires are defaulted.
     ///
     /// # Errors
     ///
-    /// A manifest cannot be decoded.
+    /// Fails if a manifest cannot be decoded.
     pub fn bound(mut manifests: Vec<Manifest>, hooks: Hooks) -> Result<Self, WorldError> {
         for manifest in &mut manifests {
             complete(&mut manifest.value);
@@ -115,7 +115,7 @@ impl World {
         Ok(Self::new(cluster, hooks))
     }
 
-    /// The same with an authorizer that is mocked.
+    /// The same with a mock authorizer.
     #[must_use]
     pub fn with_authorizer(self, authorizer: MockAuthorizer) -> Self {
         let authorizer = Arc::new(authorizer);
@@ -158,7 +158,7 @@ impl World {
     }
 }
 
-/// Fills in members of policies and bindings that an API server requires.
+/// Sets fields of policies and bindings that an API server requires.
 fn complete(manifest: &mut Value) {
     let kind = manifest["kind"].as_str().unwrap_or_default();
     let is_policy = kind.ends_with("AdmissionPolicy");
@@ -197,7 +197,7 @@ fn complete(manifest: &mut Value) {
     }
 }
 
-/// Binds policies that have no binding.
+/// Adds bindings to policies without one.
 pub(super) fn bind_all(cluster: &mut Cluster) {
     let unbound = cluster.policies.iter().filter(|policy| {
         let name = &policy.metadata.name;

@@ -1,4 +1,4 @@
-//! Tests of the chain as a whole.
+//! Integration tests of the chain.
 
 #![expect(
     clippy::panic,
@@ -14,7 +14,7 @@ mod traffic;
 use lockgate_offline::cluster::{Cluster, Validation};
 use lockgate_offline::manifest;
 
-/// A cluster of YAML.
+/// Loads a cluster from YAML.
 fn cluster(text: &str) -> Cluster {
     let manifests = manifest::read("test.yaml", text).unwrap();
     match Cluster::from_manifests(manifests, Validation::Strict) {

@@ -111,7 +111,7 @@ async fn resources_that_a_version_does_not_serve_are_shown() {
         json!({"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"});
     claim.request["object"]["apiVersion"] = json!("resource.k8s.io/v1");
     claim.request["object"]["kind"] = json!("ResourceClaim");
-    // The webhook was sent a version that the client did not ask for.
+    // The webhook received another version than that of the request.
     let mut converted = record(1, allowed());
     converted.request["requestResource"] = resource;
     let capture = Capture {

@@ -1,4 +1,4 @@
-//! Suites in every layout, from files in memory.
+//! Test suites in every layout, from files in memory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ impl Files for Memory {
     }
 }
 
-/// The names of cases with what is not as expected.
+/// The names of cases with their failures.
 async fn run(files: &[(&str, &str)]) -> Vec<(String, Vec<String>)> {
     let suites = load(&Memory::new(files));
     assert!(suites.broken.is_empty(), "{:?}", suites.broken);
@@ -327,7 +327,7 @@ cases:
     );
     let outcomes = run(&[("chain.yaml", &growing)]).await;
     assert!(!outcomes[0].1.is_empty(), "{outcomes:?}");
-    // A result that the chain denies is no fixed point either.
+    // A second run that the chain denies is not idempotent either.
     let moved = "patch: [{op: move, from: /data/left, path: /data/right}]";
     let moving = check("idempotence: true").replace("merge: {data: {from: a}}", moved);
     let outcomes = run(&[("chain.yaml", &moving)]).await;
@@ -340,7 +340,7 @@ cases:
         found.starts_with("idempotence: the result of mutations is denied"),
         "{outcomes:?}"
     );
-    // The same where failures are ignored: a patch that does not apply is an error of the server.
+    // The same with failurePolicy Ignore: a patch that does not apply is a server error.
     let ignored = check("idempotence: true")
         .replace("merge: {data: {from: a}}", moved)
         .replace(
@@ -358,7 +358,7 @@ cases:
         found.starts_with("idempotence: the result of mutations is denied"),
         "{outcomes:?}"
     );
-    // Webhook b removes what webhook a moves.
+    // Webhook b removes the field that webhook a moves.
     let moving = check("order: true").replace("merge: {data: {from: a}}", moved);
     let outcomes = run(&[("chain.yaml", &moving)]).await;
     let found = outcomes[0]

@@ -1,4 +1,4 @@
-//! The lint rules about captured calls, on captures as they are written.
+//! The lint rules about captured calls, on captures in their stored format.
 
 use lockgate_lint::{Finding, Options, Profile, RULES, Rule, Set, check};
 use lockgate_offline::capture::{self, Capture};
@@ -66,7 +66,7 @@ fn every_bad_example_is_found_and_no_good_one_is() {
     assert_eq!(rules, 8);
 }
 
-/// A mutating configuration with a webhook of its name.
+/// A mutating configuration with a webhook of the same name.
 fn webhook(name: &str, more: &str) -> String {
     format!(
         "---
@@ -84,7 +84,7 @@ webhooks:
     )
 }
 
-/// A captured creation of a pod, with the patches of webhooks in the order of their calls.
+/// A captured Pod creation, with the patches of webhooks in the order of their calls.
 fn pod(calls: &[(&str, Value)]) -> Value {
     pod_in_rounds(
         &calls
@@ -129,7 +129,7 @@ fn webhooks_that_set_the_same_field_collide_and_those_beside_each_other_do_not()
         messages("W029", &both, &[pod(&[("a", first), ("b", second)])])
     };
     let label = |key: &str| add("/metadata/labels", json!({key: "1"}));
-    // The second sees the labels of the first and adds its own.
+    // The second receives the labels of the first and adds its own.
     let beside = add("/metadata/labels/y", json!("1"));
     assert!(w029(label("x"), beside).is_empty());
     let sidecar = |name: &str| add("/spec/containers/-", json!({"name": name, "image": "i"}));
@@ -139,10 +139,10 @@ fn webhooks_that_set_the_same_field_collide_and_those_beside_each_other_do_not()
         told,
         ["warning: overwrites `metadata.labels.x` set by `a.example.com` (CREATE pods shop/web)"]
     );
-    // One replaces a list that the other added to.
+    // One replaces a list that the other appended to.
     let whole = json!([{"op": "replace", "path": "/spec/containers", "value": [{"name": "c", "image": "web:1"}]}]);
     assert_eq!(w029(sidecar("x"), whole).len(), 1);
-    // A webhook may change its own field in the next round.
+    // A webhook may change its own field when it is reinvoked.
     let again = pod_in_rounds(&[
         ("a", 1, label("x")),
         ("b", 1, Value::Null),
@@ -158,7 +158,7 @@ fn a_webhook_of_the_same_name_in_another_configuration_is_another() {
     assert_eq!(messages("W031", &set, &[line.clone()]).len(), 1);
     line["calls"][0]["configuration"] = "other".into();
     assert!(messages("W031", &set, &[line.clone()]).is_empty());
-    // Reviews do not say which configuration made the call.
+    // Reviews do not contain the name of the calling configuration.
     line["calls"][0]["configuration"] = "".into();
     assert_eq!(messages("W031", &set, &[line]).len(), 1);
 }
@@ -250,7 +250,7 @@ fn a_request_of_the_webhooks_own_account_is_told() {
         .is_empty()
     );
     assert!(messages("W035", &set, &[sent_by("ann")]).is_empty());
-    // Manifests say whose account it is.
+    // Manifests contain the webhook's service account.
     let backend = |account: &str| {
         format!(
             "---
@@ -296,7 +296,7 @@ fn a_webhook_that_changes_what_it_left_is_not_idempotent() {
     let set = webhook("a", "");
     let label = add("/metadata/labels", json!({"x": "1"}));
     let first = pod(&[("a", label)]);
-    // The object as the webhook left it is written again.
+    // The object as patched by the webhook is written again.
     let mut second = pod(&[("a", add("/metadata/labels/x", json!("2")))]);
     second["request"]["object"]["metadata"]["labels"] = json!({"x": "1"});
     second["request"]["object"]["metadata"]["resourceVersion"] = "7".into();

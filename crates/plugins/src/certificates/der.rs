@@ -1,8 +1,8 @@
-//! Just enough of DER to read for whom a certificate is requested.
+//! A minimal DER parser for the subject of a certificate request.
 
 use lockgate_go::base64;
 
-/// For whom a certificate is requested.
+/// The subject of a certificate request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Subject {
     pub(crate) common_name: String,
@@ -16,11 +16,11 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const INTEGER: u8 = 0x02;
 const OBJECT_ID: u8 = 0x06;
-/// `2.5.4.3` and `2.5.4.10`.
+/// The object identifiers `2.5.4.3` and `2.5.4.10`.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 
-/// Reads the subject of the PEM text that `spec.request` holds in base64.
+/// Parses the subject of the PEM data in `spec.request`, which is base64-encoded.
 pub(crate) fn subject_of_request(request: &str) -> Result<Subject, &'static str> {
     let not_pem = "PEM block type must be CERTIFICATE REQUEST";
     let text = base64::decode(request).map_err(|_| not_pem)?;
@@ -32,7 +32,7 @@ pub(crate) fn subject_of_request(request: &str) -> Result<Subject, &'static str>
     subject(&bytes).ok_or("malformed certificate request")
 }
 
-/// Values one after the other.
+/// Reads consecutive values.
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {

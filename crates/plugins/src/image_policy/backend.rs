@@ -23,37 +23,37 @@ const API_VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
 // UPSTREAM: apiserver pkg/util/webhook/webhook.go (defaultRequestTimeout).
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Says whether images may run.
+/// Decides on images.
 pub trait Backend: Send + Sync + 'static {
-    /// Says it.
+    /// Reviews the images of a Pod.
     fn review<'f>(
         &'f self,
         spec: &'f ImageReviewSpec,
     ) -> BoxFuture<'f, Result<ImageReviewStatus, BackendError>>;
 }
 
-/// A backend that could not say it.
+/// A failed backend request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct BackendError {
-    /// Why.
+    /// The error message.
     pub message: String,
     /// True if the request may be retried.
     pub retry: bool,
 }
 
-/// A server that answers `ImageReview`s over HTTPS.
+/// A server for `ImageReview`s over HTTPS.
 #[derive(Clone)]
 pub struct HttpsBackend {
     client: Arc<dyn Client>,
 }
 
 impl HttpsBackend {
-    /// The server that a client configuration names. The settings hold what is shown to it.
+    /// Creates a backend from a client configuration. The settings contain its credentials.
     ///
     /// # Errors
     ///
-    /// The configuration cannot be used.
+    /// Fails if the configuration is invalid.
     pub fn new(config: &ClientConfig, settings: Settings) -> Result<Self, ConfigError> {
         Self::through(&HttpsCaller::new(settings), config)
     }
@@ -64,12 +64,11 @@ impl HttpsBackend {
         Ok(Self { client })
     }
 
-    /// The server that a file in the form of a kubeconfig names: the cluster and the user of its
-    /// current context.
+    /// Creates a backend from a file in kubeconfig format: the cluster and the user of its current context.
     ///
     /// # Errors
     ///
-    /// The file cannot be read or used.
+    /// Fails if the file cannot be read or is invalid.
     pub fn from_kubeconfig(file: &Path) -> Result<Self, ConfigError> {
         let read = |file: &Path| {
             let text = std::fs::read_to_string(file);
@@ -116,7 +115,7 @@ impl HttpsBackend {
     }
 }
 
-/// The parts of a kubeconfig read besides its users.
+/// The fields of a kubeconfig besides its users.
 #[derive(Deserialize)]
 struct Kubeconfig {
     #[serde(default, rename = "current-context")]
@@ -211,7 +210,7 @@ impl Backend for HttpsBackend {
             if !(200..300).contains(&answer.code) {
                 return Err(BackendError {
                     // UPSTREAM: apimachinery pkg/api/errors/errors.go (NewGenericServerResponse).
-                    // What a server says besides its code is no `Status` here, and not told.
+                    // The body of an error response is not a `Status` here, and is not reported.
                     message: match answer.code {
                         500.. => String::from(
                             "an error on the server (\"unknown\") has prevented the request from \
@@ -232,7 +231,7 @@ impl Backend for HttpsBackend {
     }
 }
 
-/// An answer that is not an `ImageReview`.
+/// A response that is not an `ImageReview`.
 #[derive(Debug, thiserror::Error)]
 enum AnswerError {
     #[error(transparent)]

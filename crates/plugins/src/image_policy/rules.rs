@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Backend, BackendError, ImageReviewSpec, ImageReviewStatus};
 
-/// A list of images.
+/// The configuration of [`ImageRules`].
 ///
 /// ```
 /// use lockgate_plugins::config;
@@ -25,22 +25,22 @@ pub struct RulesConfiguration {
     /// The allowed repositories, with their registry. A trailing `*` matches any suffix. An empty list allows all.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// Tags that may not be used. An image without tag and digest has the tag `latest`.
+    /// Denied tags. An image without tag and digest has the tag `latest`.
     #[serde(default)]
     pub deny_tags: Vec<String>,
-    /// Requires images to be named by digest.
+    /// Requires a digest in image names.
     #[serde(default)]
     pub require_digest: bool,
 }
 
-/// A backend that answers by a list.
+/// A backend with local rules.
 #[derive(Debug, Clone)]
 pub struct ImageRules {
     rules: Arc<RulesConfiguration>,
 }
 
 impl ImageRules {
-    /// Answers by these rules.
+    /// Creates a backend with these rules.
     #[must_use]
     pub fn new(rules: RulesConfiguration) -> Self {
         Self {
@@ -84,10 +84,10 @@ impl Backend for ImageRules {
     }
 }
 
-/// The name of an image, as container runtimes read it.
+/// An image name, parsed as in container runtimes.
 #[derive(Debug, PartialEq, Eq)]
 struct Image<'i> {
-    /// Expands short names to registry and repository.
+    /// The registry and repository; short names are expanded.
     repository: String,
     tag: Option<&'i str>,
     digest: Option<&'i str>,
@@ -126,7 +126,7 @@ impl<'i> Image<'i> {
         }
     }
 
-    /// The tag that is pulled; a digest makes it void.
+    /// The tag: `latest` by default, unless there is a digest.
     fn tag(&self) -> Option<&'i str> {
         match (self.tag, self.digest) {
             (tag, None) => Some(tag.unwrap_or("latest")),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::policy::{Level, LevelVersion, Version};
 use crate::fields::{CONTAINER_LISTS, annotation, at, is_on, items, text, text_at, texts};
 
-/// The newest version in which a check changed. Later ones have the same rules.
+/// The newest version in which a check changed. Later versions have the same rules.
 const NEWEST: u64 = 35;
 
 /// A failed check: its reason and detail.
@@ -37,13 +37,13 @@ pub(crate) fn reasons(violations: &[Violation]) -> String {
     told.join(", ")
 }
 
-/// A pod: its metadata and its spec, which a template has as well.
+/// A Pod or Pod template: its metadata and spec.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pod<'v>(pub(crate) &'v Value);
 
 type Check = fn(Pod<'_>) -> Option<Violation>;
 
-/// Everything that a level has against a pod, in the order of upstream's names of the checks.
+/// The violations of a level by a Pod, in the order of upstream's check names.
 pub(crate) fn violations(pod: Pod<'_>, wanted: LevelVersion) -> Vec<Violation> {
     let minor = match wanted.version {
         Version::Latest => NEWEST,
@@ -55,7 +55,7 @@ pub(crate) fn violations(pod: Pod<'_>, wanted: LevelVersion) -> Vec<Violation> {
         Level::Restricted => true,
     };
     let since = |from: u64, check: Check| (minor >= from).then_some(check);
-    // Some checks of the stricter level replace those of the other.
+    // Some checks of the restricted level replace those of the baseline level.
     let unless = |overridden: bool, check: Check| (!(restricted && overridden)).then_some(check);
     let sysctls: Check = match minor {
         ..27 => |pod| check_sysctls(pod, 0),
@@ -152,7 +152,7 @@ impl<'v> Pod<'v> {
         lists.flat_map(move |list| items(self.0, &["spec", list]))
     }
 
-    /// The names of the containers that something is true of.
+    /// The names of the containers that satisfy a predicate.
     fn named(self, is: impl Fn(&'v Value) -> bool) -> Vec<&'v str> {
         let containers = self.containers().filter(|container| is(container));
         containers
@@ -175,7 +175,7 @@ fn some(reason: &'static str, detail: String) -> Option<Violation> {
     Some(Violation { reason, detail })
 }
 
-/// `"a", "b"`. Upstream puts quotes around names as they are.
+/// Formats `"a", "b"`. Upstream quotes names without escaping.
 fn quoted<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
     let texts: Vec<&str> = texts.into_iter().collect();
     format!("\"{}\"", texts.join("\", \""))
@@ -185,13 +185,13 @@ fn plural<'w>(one: &'w str, many: &'w str, count: usize) -> &'w str {
     if count == 1 { one } else { many }
 }
 
-/// `container "a"`, `containers "a", "b"`.
+/// Formats `container "a"`, `containers "a", "b"`.
 fn containers(names: &[&str]) -> String {
     let word = plural("container", "containers", names.len());
     format!("{word} {}", quoted(names.iter().copied()))
 }
 
-/// `pod and container "a"`, the violating parts. `None` without violations.
+/// Formats `pod and container "a"`, the violating parts. `None` without violations.
 fn setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names) {
         (false, []) => None,
@@ -201,7 +201,7 @@ fn setters(pod: bool, names: &[&str]) -> Option<String> {
     }
 }
 
-/// The values at a path that are not good, with who says so: the pod, and which containers.
+/// The invalid values at a path, and where they are set: in the Pod, and in which containers.
 struct Bad<'v> {
     pod: bool,
     containers: Vec<&'v str>,
@@ -268,7 +268,7 @@ fn app_armor(pod: Pod<'_>) -> Option<Violation> {
     )
 }
 
-/// Capabilities that containers have anyway.
+/// The default capabilities of containers.
 const CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -285,7 +285,7 @@ const CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// The containers that add capabilities they should not, and which.
+/// The containers that add disallowed capabilities, and the capabilities.
 fn added<'v>(pod: Pod<'v>, allowed: &[&str]) -> (Vec<&'v str>, BTreeSet<&'v str>) {
     let mut all = BTreeSet::new();
     let mut names = Vec::new();
@@ -453,7 +453,7 @@ fn proc_mount(pod: Pod<'_>) -> Option<Violation> {
     )
 }
 
-/// Types of processes that are confined, in the order they came to be allowed.
+/// Allowed SELinux types, in the order of the versions that added them.
 const SELINUX_TYPES: [&str; 4] = [
     "container_t",
     "container_init_t",
@@ -569,7 +569,7 @@ fn seccomp_restricted(pod: Pod<'_>) -> Option<Violation> {
     )
 }
 
-/// Sysctls that are safe, in the order they came to be allowed.
+/// Safe sysctls, in the order of the versions that added them.
 const SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -585,7 +585,7 @@ const SYSCTLS: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// `more` of them besides the first five.
+/// Allows the first five and `more` sysctls.
 fn check_sysctls(pod: Pod<'_>, more: usize) -> Option<Violation> {
     let all = items(pod.0, &["spec", "securityContext", "sysctls"]).iter();
     let names = all.map(|sysctl| text(sysctl, "name"));
@@ -623,7 +623,7 @@ fn privilege_escalation(pod: Pod<'_>) -> Option<Violation> {
     )
 }
 
-/// Kinds of volumes that are harmless.
+/// Allowed volume types.
 const VOLUMES: [&str; 9] = [
     "configMap",
     "csi",

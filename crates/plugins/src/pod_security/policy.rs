@@ -17,11 +17,11 @@ pub(crate) enum Level {
     Restricted,
 }
 
-/// The version of Kubernetes whose rules count.
+/// The version of the Pod Security Standards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     Latest,
-    /// `v1.N`.
+    /// The version `v1.N`.
     Minor(u64),
 }
 
@@ -113,9 +113,8 @@ pub(crate) fn label_key(name: &str) -> String {
     format!("pod-security.kubernetes.io/{name}")
 }
 
-/// The policy of a namespace from its labels and the defaults, and the errors in the labels. A
-/// label that does not parse means `restricted` for `enforce`, and `privileged` for `audit` and
-/// `warn`.
+/// The policy of a namespace from its labels and the defaults, and the errors in the labels. An invalid label means
+/// `restricted` for `enforce`, and `privileged` for `audit` and `warn`.
 pub(crate) fn of_namespace(namespace: &Value, defaults: Policy) -> (Policy, Vec<FieldError>) {
     let mut policy = defaults;
     let mut errors = Vec::new();
@@ -142,7 +141,7 @@ pub(crate) fn of_namespace(namespace: &Value, defaults: Policy) -> (Policy, Vec<
             });
         }
     }
-    // Who refuses more than is warned about warns about it too.
+    // An enforced level that is stricter than the warn level also sets the latter.
     let has = |name: &str| label(namespace, &label_key(name)).is_some();
     if enforce_is_set && !has("warn") && policy.enforce.level > policy.warn.level {
         policy.warn.level = policy.enforce.level;

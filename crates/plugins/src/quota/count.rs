@@ -1,4 +1,4 @@
-//! Counting what is used in a namespace, for the controller that keeps the status of quotas.
+//! Computes the usage of a namespace, for the controller that updates the status of quotas.
 //!
 //! UPSTREAM: kubernetes pkg/controller/resourcequota/resource_quota_controller.go
 
@@ -16,14 +16,14 @@ use crate::rules::Refusal;
 pub struct Counted {
     /// The group.
     pub group: String,
-    /// The name in the plural.
+    /// The plural name.
     pub resource: String,
 }
 
 /// The objects of a resource in a namespace; `None` if the resource does not exist.
 pub type Usage = (Counted, Option<Vec<Arc<Value>>>);
 
-/// The evaluator of a resource; none for one that counts for nothing.
+/// The evaluator of a resource; `None` if it is not charged.
 fn evaluator(group: &str, resource: &str, devices: &Arc<Devices>) -> Option<Evaluator> {
     Evaluator::of(group, resource).map(|evaluator| evaluator.with(devices))
 }
@@ -68,11 +68,11 @@ pub fn counted_by(quota: &Value, devices: &Arc<Devices>) -> Vec<Counted> {
     counted
 }
 
-/// The status of a quota by what there is, if it is another than the one it has.
+/// The recalculated status of a quota, if it differs from the current one.
 ///
 /// # Errors
 ///
-/// An amount cannot be read.
+/// Fails if a quantity is invalid.
 pub fn status_of(
     quota: &Value,
     usage: &[Usage],
@@ -103,11 +103,11 @@ pub fn status_of(
         for name in names {
             let zero = || crate::amounts::amount(&json!("0"));
             let amount = sum.remove(name).map_or_else(zero, Ok)?;
-            // Pods and claims of devices have names in common.
+            // Pods and ResourceClaims share resource names.
             add(&mut used, &Amounts::from([(name.to_owned(), amount)]))?;
         }
     }
-    // What could not be counted stays as it was.
+    // Usage that could not be calculated is kept.
     for (name, amount) in before {
         if hard.contains_key(&name) {
             used.entry(name).or_insert(amount);

@@ -1,4 +1,4 @@
-//! The extended resources of device classes: claims of their devices are charged under these names, too.
+//! The extended resources of device classes: ResourceClaims are charged under these names, too.
 //!
 //! UPSTREAM: kubernetes pkg/quota/v1/evaluator/core/resource_claims.go, dynamic-resource-allocation
 //! deviceclass/extendedresourcecache/extendedresourcecache.go
@@ -14,11 +14,11 @@ use crate::fields::{annotation, at, items, text, text_at};
 use crate::lookup::name_of;
 use crate::rules::Refusal;
 
-/// The names of quotas for the devices of a class end in this.
+/// The suffix of quota names for the devices of a class.
 pub(super) const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
-/// The names of quotas for devices that pods request by their class begin with this.
+/// The prefix of quota names for devices that Pods request by their class.
 pub(super) const IMPLICIT: &str = "requests.deviceclass.resource.kubernetes.io/";
-/// The claims that a scheduler makes for the extended resources of a pod have this annotation.
+/// The annotation of claims that a scheduler creates for the extended resources of a Pod.
 const MADE_FOR_POD: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// The objects on which the usage of a claim depends.
@@ -31,7 +31,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// The device classes of the cluster, with the pods and claims of a namespace.
+    /// Creates the index from the cluster's device classes, and the Pods and claims of a namespace.
     #[must_use]
     pub fn new(classes: &[Arc<Value>], pods: Vec<Arc<Value>>, claims: Vec<Arc<Value>>) -> Self {
         let of = |class: &Arc<Value>| {
@@ -117,12 +117,12 @@ impl Devices {
     }
 }
 
-/// Returns true if the usage of a claim depends on its pod.
+/// Returns true if the usage of a claim depends on its Pod.
 pub(super) fn is_made_for_pod(claim: &Value) -> bool {
     made_for(claim).is_some()
 }
 
-/// The uid of the pod that a claim was made for.
+/// The UID of the Pod that a claim was created for.
 fn made_for(claim: &Value) -> Option<&str> {
     if annotation(claim, MADE_FOR_POD) != Some("true") {
         return None;
@@ -196,7 +196,7 @@ mod tests {
         );
         let nic = used(devices(Vec::new(), Vec::new()), &claim("c", "nic", 1));
         assert_eq!(nic.len(), 2, "{nic:?}");
-        // The pod was charged for two of them already.
+        // The Pod has already been charged for two of them.
         let has = |told: &[String], count: &str| told.contains(&format!("{GPU}{count}"));
         let paid = |claim: Option<&str>| vec![pod("example.com/gpu", "2", claim)];
         assert!(has(&used(devices(paid(None), Vec::new()), &plain), "1"));
@@ -204,7 +204,7 @@ mod tests {
             &used(devices(paid(Some("c")), Vec::new()), &plain),
             "1"
         ));
-        // Another claim is that of the pod, by its word or by its age.
+        // Another claim is that of the Pod, by its status or by its age.
         assert!(has(
             &used(devices(paid(Some("b")), Vec::new()), &plain),
             "3"
@@ -215,7 +215,7 @@ mod tests {
         let mut own = plain.clone();
         own["metadata"]["annotations"] = json!({});
         assert!(has(&used(devices(paid(None), Vec::new()), &own), "3"));
-        // All of it was charged to the pod, under the name of the class.
+        // All of it was charged to the Pod, under the name of the class.
         let implicit = vec![pod("deviceclass.resource.kubernetes.io/gpu", "3", None)];
         let told = used(devices(implicit, Vec::new()), &plain);
         assert!(

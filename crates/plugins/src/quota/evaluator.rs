@@ -16,7 +16,7 @@ use crate::extended_resource_toleration::is_extended;
 use crate::fields::{CONTAINERS, annotation, at, items, text, text_at};
 use crate::rules::{Refusal, object, old_object};
 
-/// Names of what a pod uses.
+/// The resource names of Pods.
 const POD_NAMES: [&str; 11] = [
     "count/pods",
     "cpu",
@@ -31,7 +31,7 @@ const POD_NAMES: [&str; 11] = [
     "pods",
 ];
 
-/// Names that every container must say something about, once they are limited.
+/// Resource names that every container must specify if they are limited.
 const DEMANDED: [&str; 6] = [
     "cpu",
     "memory",
@@ -53,10 +53,10 @@ const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
 /// The maximum number of devices per claim.
 const MAX_DEVICES: i64 = 32;
 
-/// The class of a claim, in the days before it had a member of its own.
+/// The legacy annotation for the class of a claim.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// Resources that count for nothing: they are not stored, or never were limited.
+/// Resources that are not charged: they are not stored, or were never limited.
 const IGNORED: [(&str, &str); 10] = [
     ("", "bindings"),
     ("", "componentstatuses"),
@@ -76,9 +76,9 @@ pub(crate) enum Evaluator {
     Pods,
     Services,
     VolumeClaims,
-    /// With what their usage depends on.
+    /// ResourceClaims, with the objects that their usage depends on.
     ResourceClaims(Arc<Devices>),
-    /// One by one, under these names.
+    /// Counted objects, under these names.
     Objects(Vec<String>),
 }
 
@@ -131,7 +131,7 @@ impl Evaluator {
         }
     }
 
-    /// The names of a quota that concern such objects, sorted.
+    /// The names of a quota that apply to such objects, sorted.
     pub(crate) fn concerned<'n>(&self, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
         let concerns = |name: &&str| match self {
             Self::Pods => {
@@ -287,13 +287,13 @@ impl Evaluator {
 }
 
 fn put(used: &mut Amounts, name: &str, count: i64) {
-    // A whole number is always an amount.
+    // An integer is always a valid quantity.
     if let Ok(count) = Quantity::parse(&count.to_string()) {
         used.insert(name.to_owned(), count);
     }
 }
 
-/// Returns true for the name of an extended resource, of which only requests can be limited.
+/// Returns true for the request name of an extended resource, for which only requests can be limited.
 fn is_extended_request(name: &str) -> bool {
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
     let of_device_class = name.starts_with(IMPLICIT);
@@ -334,7 +334,7 @@ fn attributes_classes(claim: &Value) -> BTreeSet<&str> {
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// Resources that a pod can ask for as a whole.
+/// Resources that a Pod can request at Pod level.
 fn is_of_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
@@ -358,14 +358,14 @@ fn needs_of_pod(pod: &Value, part: &str) -> Result<Amounts, Refusal> {
     }
     for (name, overhead) in amounts(pod, &["spec", "overhead"])? {
         match needs.get(&name) {
-            // A limit of nothing is none.
+            // A limit of zero means no limit.
             Some(known) if part == "limits" && known.sign() == 0 => {}
             Some(known) => {
                 let sum = known.add(&overhead);
                 let sum = sum.map_err(|error| Refusal::Plain(error.to_string()))?;
                 needs.insert(name, sum);
             }
-            // What is not limited stays so.
+            // An unlimited resource stays unlimited.
             None if part == "requests" => {
                 needs.insert(name, overhead);
             }
@@ -439,7 +439,7 @@ fn storage_of(claim: &Value) -> Result<Option<Quantity>, Refusal> {
     Ok(Some(wanted))
 }
 
-/// The devices of a request by class: the most it can come to.
+/// The maximum number of devices of a request, by class.
 fn devices_of(request: &Value) -> BTreeMap<String, i64> {
     let of = |wanted: &Value| {
         let count = match text(wanted, "allocationMode") {
@@ -493,7 +493,7 @@ impl Scope {
         plain.chain(selected.iter().map(Self::read)).collect()
     }
 
-    /// Returns true if one of the names is selected. Empty names do not count.
+    /// Returns true if one of the names is selected. Empty names are ignored.
     fn selects(&self, names: &BTreeSet<&str>) -> bool {
         let mut names = names.iter().filter(|name| !name.is_empty()).peekable();
         match self.operator.as_str() {
@@ -507,7 +507,7 @@ impl Scope {
 }
 
 impl std::fmt::Display for Scope {
-    /// As Go prints it.
+    /// Go's format.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             name,
@@ -548,11 +548,11 @@ mod tests {
         pod["spec"]["containers"][0]["resources"] =
             json!({"requests": {"cpu": "9"}, "limits": {"cpu": "9"}});
         assert_eq!(usage(&pod)["requests.cpu"], "9");
-        // An infeasible resize does not count.
+        // An infeasible resize is not charged.
         pod["status"]["conditions"] = json!([{"type": "PodResizePending", "reason": "Infeasible"}]);
         let used = usage(&pod);
         assert_eq!((&*used["requests.cpu"], &*used["limits.cpu"]), ("4", "3"));
-        // Without resources in the status, the spec counts.
+        // Without resources in the status, the spec is charged.
         pod["status"]["containerStatuses"] = json!([{"name": "c"}]);
         assert_eq!(usage(&pod)["requests.cpu"], "9");
     }

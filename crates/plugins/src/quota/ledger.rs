@@ -18,7 +18,7 @@ struct Page {
     writing: Arc<RwLock<()>>,
 }
 
-/// A write that is under way.
+/// A write in progress.
 #[derive(Debug)]
 pub(super) struct Entry {
     namespace: String,
@@ -50,7 +50,7 @@ impl Ledger {
         if let Some(page) = pages.get(namespace).and_then(Weak::upgrade) {
             return page;
         }
-        // Unused entries are few, unless many namespaces are created and deleted.
+        // There are few unused entries, unless many namespaces are created and deleted.
         if pages.len() >= 1024 {
             pages.retain(|_, page| page.strong_count() > 0);
         }
@@ -59,7 +59,7 @@ impl Ledger {
         page
     }
 
-    /// Begins a write.
+    /// Starts a write.
     pub(super) async fn enter(&self, namespace: &str) -> Entry {
         let page = self.page(namespace);
         let writing = Arc::clone(&page.writing).read_owned().await;
@@ -70,7 +70,7 @@ impl Ledger {
         }
     }
 
-    /// Waits until the writes under way are over, and keeps others from beginning.
+    /// Waits for the writes in progress, and blocks new ones.
     pub async fn count(&self, namespace: &str) -> Counting {
         let page = self.page(namespace);
         let writing = Arc::clone(&page.writing).write_owned().await;

@@ -1,4 +1,4 @@
-//! Events, and how fast they come.
+//! Events, and their rate limits.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::kit::{Asked, validate};
 
-/// A clock that stands still until it is moved.
+/// A manual clock.
 #[derive(Clone)]
 pub(crate) struct Stopped(Arc<Mutex<Instant>>);
 
@@ -62,7 +62,7 @@ async fn a_burst_is_let_through_and_then_the_rate() {
     clock.pass(Duration::from_millis(1));
     assert_eq!(validate(&plugin, &event("a")).await, Ok(()));
     assert_eq!(validate(&plugin, &event("a")).await, refused);
-    // A long silence fills the bucket and no more.
+    // A long idle period fills the bucket only to its capacity.
     clock.pass(Duration::from_secs(3600));
     for _ in 0..3 {
         assert_eq!(validate(&plugin, &event("a")).await, Ok(()));

@@ -1,4 +1,4 @@
-//! Images, and who says which of them may run.
+//! Image pull policies, and the image policy webhook.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,7 +42,7 @@ async fn images_are_always_pulled() {
              \"Always\""
         )
     };
-    // Upstream's aggregate has no status of its own.
+    // Upstream's aggregate error has no status.
     let refused = (
         500,
         format!(
@@ -54,7 +54,7 @@ async fn images_are_always_pulled() {
         ),
     );
     assert_eq!(validate(&plugin, &create).await, Err(refused.clone()));
-    // A change that brings no new image is left alone.
+    // An update without new images is not checked.
     let update = Asked::update_pod(images("Never"), images("Never"));
     assert_eq!(mutate(&plugin, &update).await, Ok(images("Never")));
     assert_eq!(validate(&plugin, &update).await, Ok(()));
@@ -63,7 +63,7 @@ async fn images_are_always_pulled() {
     assert_eq!(validate(&plugin, &update).await, Err(refused));
 }
 
-/// A backend that answers what it was told to, and remembers what it was asked.
+/// A backend with scripted responses, which records requests.
 #[derive(Clone)]
 struct Scripted {
     asked: Arc<Mutex<Vec<ImageReviewSpec>>>,
@@ -181,7 +181,7 @@ async fn answers_are_remembered_for_a_while() {
         assert_eq!(backend.count(), count);
         backend.answer(Ok(status(false, "")));
     }
-    // -1 remembers nothing.
+    // -1 disables caching.
     let backend = Scripted::new(Ok(status(true, "")));
     let config = settings("imagePolicy: {allowTTL: -1}");
     let plugin = ImagePolicy::new(&config, backend.clone()).unwrap();
@@ -298,7 +298,7 @@ async fn a_backend_is_reached_over_https() {
     server.stop().await;
 }
 
-/// The same backend, as a kubeconfig names it.
+/// The same backend, configured by a kubeconfig.
 fn from_file(server: &WebhookServer) -> HttpsBackend {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("ca.pem"), server.ca_pem()).unwrap();

@@ -1,4 +1,4 @@
-//! Reviews, and what comes back.
+//! Review requests and responses.
 
 use bytes::Bytes;
 use lockgate_admission::json_patch::Patch;
@@ -7,7 +7,7 @@ use lockgate_plugins::ReadyMade;
 use lockgate_webhook::{Response, ReviewError, Role, Webhook};
 use serde_json::{Value, json};
 
-/// A request, in the words of a review.
+/// The fields of an admission request.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) operation: &'static str,
@@ -89,7 +89,7 @@ impl Asked {
     }
 }
 
-/// The webhooks of a plugin that are registered for a request.
+/// The webhooks of a plugin that match a request.
 fn webhooks(plugin: &dyn ReadyMade, role: Role, asked: &Asked) -> Vec<Webhook> {
     let full = match asked.sub_resource {
         "" => asked.plural.to_owned(),
@@ -124,7 +124,7 @@ async fn answer(webhook: &Webhook, asked: &Asked) -> Result<Response, ReviewErro
     answered.outcome
 }
 
-/// A refusal: the code and the message. A fault has the code 0.
+/// A denial: code and message. An error has the code 0.
 pub(crate) type No = (i32, String);
 
 fn refusal(outcome: &Result<Response, ReviewError>) -> Option<No> {
@@ -137,7 +137,7 @@ fn refusal(outcome: &Result<Response, ReviewError>) -> Option<No> {
     }
 }
 
-/// The object after the mutating webhook, and the warnings. Its result must be final.
+/// The object after the mutating webhook, and the warnings. A second mutation must not change the result.
 pub(crate) async fn mutate_with_warnings(
     plugin: &dyn ReadyMade,
     asked: &Asked,
@@ -164,7 +164,7 @@ pub(crate) async fn mutate(plugin: &dyn ReadyMade, asked: &Asked) -> Result<Valu
     Ok(mutate_with_warnings(plugin, asked).await?.0)
 }
 
-/// The answer of the validating webhooks.
+/// The result of the validating webhooks.
 pub(crate) async fn validate(plugin: &dyn ReadyMade, asked: &Asked) -> Result<(), No> {
     for webhook in webhooks(plugin, Role::Validating, asked) {
         if let Some(no) = refusal(&answer(&webhook, asked).await) {
@@ -174,7 +174,7 @@ pub(crate) async fn validate(plugin: &dyn ReadyMade, asked: &Asked) -> Result<()
     Ok(())
 }
 
-/// The whole answer of the first validating webhook.
+/// The response of the first validating webhook.
 pub(crate) async fn response(plugin: &dyn ReadyMade, asked: &Asked) -> Response {
     let webhooks = webhooks(plugin, Role::Validating, asked);
     answer(webhooks.first().unwrap(), asked).await.unwrap()
@@ -184,7 +184,7 @@ pub(crate) fn forbidden(message: &str) -> No {
     (403, message.to_owned())
 }
 
-/// A pod with one container.
+/// A Pod with one container.
 pub(crate) fn pod() -> Value {
     json!({
         "apiVersion": "v1",
@@ -204,7 +204,7 @@ pub(crate) fn pod_with(spec: Value) -> Value {
     pod
 }
 
-/// An object of a namespace, with annotations.
+/// A namespaced object with annotations.
 pub(crate) fn named(namespace: &str, name: &str, annotations: Value) -> Value {
     json!({"metadata": {"name": name, "namespace": namespace, "annotations": annotations}})
 }

@@ -53,7 +53,7 @@ async fn containers_get_what_they_do_not_say() {
         "LimitRanger plugin set: cpu request for container a; cpu, memory limit for container a; \
          memory limit for container b"});
     assert_eq!(got, want);
-    // Containers of a pod that runs do not change, unless they are resized.
+    // Containers of an existing Pod only change on resize.
     let update = Asked::update_pod(pod.clone(), pod.clone());
     assert_eq!(mutate(&plugin, &update).await.unwrap(), pod);
     let resize = update.sub_resource("resize");
@@ -343,7 +343,7 @@ async fn requests_follow_from_limits_of_memory() {
         let got = mutate(&plugin, &asked).await.unwrap();
         assert_eq!(got["spec"]["containers"][0]["resources"], want);
     }
-    // What a limit range fills in counts.
+    // Defaults of a LimitRange are taken into account.
     let defaults = json!([{"type": "Container", "default": {"memory": "2Gi"}}]);
     let memory = ranges(defaults);
     let plugin = ClusterResourceOverride::new(config, memory.clone()).unwrap();
@@ -352,7 +352,7 @@ async fn requests_follow_from_limits_of_memory() {
         got["spec"]["containers"][0]["resources"]["requests"]["memory"],
         "1Gi"
     );
-    // A namespace may want none of it.
+    // A namespace may opt out.
     let off = json!({"quota.openshift.io/cluster-resource-override-enabled": "false"});
     memory.put(NAMESPACES, named("", "shop", off));
     assert_eq!(

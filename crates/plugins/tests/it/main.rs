@@ -1,4 +1,4 @@
-//! The plugins, asked as an API server asks them: with a review, and again with their own result.
+//! The plugins, called as an API server calls them: with a review, and again with their own result.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Namespaces that stay, and pods that nobody enters.
+//! Immortal namespaces, and Pods that cannot be exec'd into.
 
 use lockgate_plugins::lookup::{Memory, PODS};
 use lockgate_plugins::{DenyEscalatingExec, NamespaceProtection, ReadyMade, config, served};
@@ -22,7 +22,7 @@ async fn some_namespaces_stay() {
     let plugin = NamespaceProtection::new(config::read("namespaces: [shop]").unwrap());
     assert_eq!(validate(&plugin, &delete("shop")).await, refused);
     assert_eq!(validate(&plugin, &delete("default")).await, Ok(()));
-    // It is asked about the namespaces that others leave alone.
+    // It is also called for the namespaces that other plugins exempt.
     let webhooks = served(&[&plugin], &["kube-system"]);
     let webhook = webhooks.at("/namespace-protection/validate").unwrap();
     let selector = webhook.registration().webhook.namespace_selector.as_ref();
@@ -103,7 +103,7 @@ fn every_plugin_has_a_name_and_paths_of_its_own() {
         &accounts,
         &lockgate_plugins::AlwaysPullImages,
     ];
-    // Two webhooks at one path would panic.
+    // A duplicate path would panic.
     let webhooks = served(&all, &["kube-system"]);
     assert_eq!(webhooks.iter().count(), 8);
     for webhook in webhooks.iter() {

@@ -103,14 +103,14 @@ async fn pods_get_the_tolerations_of_their_namespace() {
         (defaults(""), json!([a]), json!({}), json!([a])),
         (defaults(&json!([a]).to_string()), json!([b]), json!({}), json!([b, a])),
         (defaults(""), json!([]), requests.clone(), json!([pressure])),
-        // Everything is covered by the one that tolerates everything.
+        // A toleration without a key covers all others.
         (
             defaults(&json!([a]).to_string()),
             json!([b, {"operator": "Exists"}]),
             requests.clone(),
             json!([{"operator": "Exists"}]),
         ),
-        // A time that is longer covers a shorter one.
+        // A longer tolerationSeconds covers a shorter one.
         (
             defaults(&json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}]).to_string()),
             json!([{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}]),
@@ -126,7 +126,7 @@ async fn pods_get_the_tolerations_of_their_namespace() {
         let got = mutate(&plugin, &Asked::create_pod(pod)).await.unwrap();
         assert_eq!(got["spec"]["tolerations"], want);
     }
-    // A change of a pod adds nothing but what follows from its class.
+    // An update of a Pod adds only the tolerations that follow from its QoS class.
     let config = config::read(&cluster).unwrap();
     let plugin = PodTolerationRestriction::new(config, namespace(json!({})));
     let best_effort = Asked::update_pod(pod(), pod());
@@ -147,7 +147,7 @@ async fn tolerations_that_are_not_listed_are_refused() {
             "pod tolerations (possibly merged with namespace default tolerations) conflict with its \
              {scope} whitelist"
         );
-        // Upstream gives it no status.
+        // Upstream's error has no status.
         Err((500, message))
     };
     let a = json!([{"key": "a", "operator": "Exists"}]);

@@ -165,7 +165,7 @@ async fn an_account_may_insist_on_its_secrets() {
             want
         );
     }
-    // Of ephemeral containers only these are looked at.
+    // Updates of ephemeral containers only check the ephemeral containers.
     let mut pod = pod_with(json!({
         "serviceAccountName": "default",
         "containers": env("other"),

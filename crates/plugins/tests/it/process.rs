@@ -1,4 +1,4 @@
-//! Plugins in the chain of the engine.
+//! Plugins in the admission chain of the engine.
 
 use std::sync::Arc;
 
@@ -164,7 +164,7 @@ async fn warnings_and_annotations_reach_the_client_and_the_log() {
     let told: Vec<_> = annotations.at(Level::Metadata).collect();
     assert!(told.contains(&("gap.example.com/seen", "yes")), "{told:?}");
 
-    // What nobody would evaluate is refused at once.
+    // Options that would be ignored are rejected at once.
     let registration = registration.match_condition("never", "false");
     let webhook = Webhook::new(
         registration,

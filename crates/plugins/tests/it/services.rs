@@ -1,4 +1,4 @@
-//! Addresses from outside.
+//! External IPs.
 
 use lockgate_plugins::{DenyServiceExternalIPs, ExternalIPRanger, config};
 use serde_json::{Value, json};

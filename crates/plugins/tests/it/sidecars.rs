@@ -1,4 +1,4 @@
-//! Parts of pods that are written once.
+//! Injected parts of Pods.
 
 use lockgate_plugins::{SidecarInjector, config};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ async fn a_template_is_added_once() {
             "annotations": [],
         })
     );
-    // Another version of the template takes the place of the former one.
+    // Another version of the template replaces the previous one.
     let other = injector(
         &PROXY
             .replace("proxy:2", "proxy:3")
@@ -67,7 +67,7 @@ async fn a_template_is_added_once() {
     assert_eq!(names(&got, "containers"), ["app", "proxy"]);
     assert_eq!(got["spec"]["containers"][1]["image"], "proxy:3");
     assert_eq!(names(&got, "volumes"), ["config"]);
-    // And none leaves nothing behind.
+    // A configuration without templates removes the injected parts.
     let none = injector("policy: enabled");
     let got = mutate(&none, &Asked::create_pod(got)).await.unwrap();
     assert_eq!(names(&got, "containers"), ["app"]);
@@ -166,7 +166,7 @@ async fn pods_are_chosen_by_what_they_say_and_by_their_labels() {
         ..Asked::create_pod(pod())
     };
     assert_eq!(mutate(&plugin, &system).await, Ok(pod()));
-    // A template has a selector of its own.
+    // A template has its own selector.
     let plugin = injector(
         "
 templates:

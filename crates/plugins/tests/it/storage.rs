@@ -1,4 +1,4 @@
-//! Claims, their classes and their sizes.
+//! Claims, their storage classes and sizes.
 
 use lockgate_plugins::lookup::{Memory, STORAGE_CLASSES};
 use lockgate_plugins::{DefaultStorageClass, PersistentVolumeClaimResize};

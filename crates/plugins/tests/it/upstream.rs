@@ -1,7 +1,7 @@
 //! Recorded results of upstream's plugins on generated Pods, from k8s.io/kubernetes v1.36.4.
 //!
-//! Every line is a request with the answer of the Go code. Limits name one resource each, since the
-//! order of several is that of a Go map.
+//! Every line is a request with the result of the Go code. LimitRanges contain one resource each, since the order of
+//! several is that of a Go map.
 
 use lockgate_go::quantity::Quantity;
 use lockgate_plugins::lookup::{LIMIT_RANGES, Memory, NAMESPACES};
@@ -12,7 +12,7 @@ use crate::kit::{Asked, mutate, validate};
 
 const RECORDED: &str = include_str!("upstream.jsonl");
 
-/// Amounts in the form the API writes them in, and nothing where there are none.
+/// Quantities in canonical form; `null` if empty.
 fn canonical(resources: &Value) -> Value {
     let mut all = json!({});
     for part in ["requests", "limits"] {
@@ -96,7 +96,7 @@ async fn pods_fare_as_they_do_upstream() {
             "line {n}"
         );
     }
-    // The recording has something of everything.
+    // The recording covers every kind of result.
     assert!(
         changed > 40 && refused > 40,
         "{changed} changed, {refused} refused"

@@ -1,7 +1,7 @@
-//! The one thread that writes. It takes all writes that wait, decides them in order, puts them on the disk
-//! with one sync, and only then lets anybody see them.
+//! The single writer thread (group commit). It takes all queued writes, applies them in order, commits
+//! them to disk with one sync, and only then publishes them.
 //!
-//! While the disk works, the next writes gather; so the busier the store, the more of them share a sync.
+//! New writes are queued during a sync; so the higher the load, the more writes share a sync.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -19,17 +19,17 @@ use crate::record::{Deadline, Summary};
 use crate::state::{State, Undo};
 use crate::{Entry, Event, MemoryOptions, ReadError, Revision, Snapshot, Unavailable, WriteError};
 
-/// The most writes that share a sync, lest the first of them wait for too many others.
+/// The maximum number of writes per sync, to bound the latency of the first one.
 const MOST_WRITES: usize = 2048;
-/// The most bytes that do.
+/// The maximum number of bytes per sync.
 const MOST_BYTES: usize = 16 << 20;
-/// Longest wait for a request: the clock of the machine may be set meanwhile.
+/// The maximum wait for a request, as the system clock may be adjusted meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// The channel a writer waits on for its result.
+/// The channel for a writer's result.
 pub(super) type Answer<T> = oneshot::Sender<Result<T, WriteError>>;
 
-/// A change a writer asks for.
+/// A requested write.
 #[derive(Debug)]
 pub(super) enum Write {
     Create {
@@ -54,7 +54,7 @@ pub(super) enum Write {
 /// A message to the committer thread.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// The permit is the writer's place in the queue.
+    /// The permit is the writer's slot in the queue.
     Write(Write, OwnedSemaphorePermit),
     Compact(Revision, oneshot::Sender<Result<(), ReadError>>),
     Snapshot(oneshot::Sender<Snapshot>),
@@ -71,7 +71,7 @@ impl Write {
         }
     }
 
-    /// Answers without writing. Who does not wait any more need not know.
+    /// Returns an error without writing. A cancelled writer is ignored.
     fn refuse(self, failure: Unavailable) {
         match self {
             Self::Create { answer, .. } | Self::Update { answer, .. } => {
@@ -92,20 +92,20 @@ pub(super) fn now() -> Deadline {
     })
 }
 
-/// The deadline of a key; the revision of its creation tells it from a later key of the same name.
+/// The deadline of a key, with its creation revision to distinguish it from a later key of the same name.
 type Ending = Reverse<(Deadline, Arc<str>, Revision)>;
 
 pub(super) struct Committer {
     file: DataFile,
     published: Arc<Published>,
-    /// The error after which nothing is written any more.
+    /// The error after which all writes are rejected.
     failure: watch::Sender<Option<Unavailable>>,
     deadlines: HashMap<Arc<str>, Deadline>,
     endings: BinaryHeap<Ending>,
     options: MemoryOptions,
 }
 
-/// Writes that were decided and are not on the disk yet.
+/// Writes that are applied but not yet committed to disk.
 struct Batch {
     state: State,
     changes: Changes,
@@ -113,7 +113,7 @@ struct Batch {
     answers: Vec<Reply>,
 }
 
-/// Answers one writer, knowing why the batch is not on the disk, if it is not.
+/// Sends a writer its result, with the error if the commit failed.
 type Reply = Box<dyn FnOnce(Option<&Unavailable>)>;
 
 impl Committer {
@@ -141,12 +141,12 @@ impl Committer {
         }
     }
 
-    /// The state readers read.
+    /// The published state for readers.
     pub(super) fn published(&self) -> Arc<Published> {
         Arc::clone(&self.published)
     }
 
-    /// Serves requests until it is told to close, or nobody can ask any more.
+    /// Processes requests until closed, or until all senders are dropped.
     pub(super) fn run(mut self, requests: &Receiver<Request>) {
         loop {
             let first = match requests.recv_timeout(self.wait()) {
@@ -170,7 +170,7 @@ impl Committer {
                 if permits.len() >= MOST_WRITES || bytes >= MOST_BYTES {
                     break;
                 }
-                // None is no more for now, or for ever; the next turn tells.
+                // None means empty or disconnected; the next iteration distinguishes them.
                 next = requests.try_recv().ok();
             }
             self.expire(&mut batch);
@@ -189,7 +189,7 @@ impl Committer {
         self.file.close(self.published.revision());
     }
 
-    /// Everything that is on the disk. The keys are shared with the state, and read as the snapshot is.
+    /// A snapshot of everything on disk. It shares the keys with the state, and reads them lazily.
     fn snapshot(&self) -> Snapshot {
         let state = self.published.current();
         let deadlines = self.deadlines.clone();
@@ -224,7 +224,7 @@ impl Committer {
         }
     }
 
-    /// Decides a write on the state that the writes before it make.
+    /// Applies a write to the batch's state, which includes preceding writes.
     fn decide(&mut self, batch: &mut Batch, write: Write) {
         if let Some(failure) = self.failure.borrow().clone() {
             write.refuse(failure);
@@ -273,7 +273,7 @@ impl Committer {
         }
     }
 
-    /// Adds a change to a batch.
+    /// Adds a change to the batch.
     fn apply(&mut self, batch: &mut Batch, event: Event) -> Revision {
         let revision = event.revision();
         let key = Arc::clone(event.key());
@@ -297,7 +297,7 @@ impl Committer {
         revision
     }
 
-    /// Adds the end of entries whose time is over to a batch.
+    /// Adds the deletions of expired entries to the batch.
     fn expire(&mut self, batch: &mut Batch) {
         if self.has_failed() {
             return;
@@ -314,7 +314,7 @@ impl Committer {
         }
     }
 
-    /// Puts a batch on the disk, then in place, and answers all who wait for it.
+    /// Commits a batch to disk, publishes it, and sends all results.
     fn finish(&mut self, batch: Batch) {
         let Batch {
             state,
@@ -322,7 +322,7 @@ impl Committer {
             history,
             answers,
         } = batch;
-        // What was found without a change is on the disk; nothing has to be written to say so.
+        // Results without a change are of committed state; there is nothing to write.
         let failure = if changes.is_empty() {
             None
         } else {
@@ -349,8 +349,8 @@ impl Committer {
                 self.published.publish(state);
                 Ok(())
             }
-            // Nobody knows what the disk holds now until it is read again: nothing more is written, and
-            // nobody is told that it was.
+            // The contents of the disk are unknown until it is read again: all later writes are rejected,
+            // and none of this batch is acknowledged.
             Err(error) => {
                 let why = format!(
                     "disk write failed ({error}); writes are rejected until the server restarts"
@@ -364,12 +364,12 @@ impl Committer {
 }
 
 impl Batch {
-    /// Remembers what to answer when the batch is on the disk. What a refusal shows may be part of the
-    /// batch, so refusals wait for it too.
+    /// Queues the result for after the commit. An error may contain an entry of the batch, so errors wait
+    /// for the commit as well.
     fn answer<T: Send + 'static>(&mut self, answer: Answer<T>, result: Result<T, WriteError>) {
         self.answers.push(Box::new(move |failure| {
             let result = failure.map_or(result, |failure| Err(failure.clone().into()));
-            // Who does not wait any more need not know.
+            // A cancelled writer is ignored.
             let _ = answer.send(result);
         }));
     }

@@ -19,62 +19,62 @@ use crate::record::{self, Deadline, Summary};
 use crate::state::{State, Undo};
 use crate::{Entry, MemoryOptions, Revision, SnapshotEntry, SnapshotReader};
 
-/// The format this version writes, and the newest it reads.
+/// The format version that is written, and the latest one that can be read.
 pub(super) const FORMAT: u64 = 2;
 
-/// The first format with history.
+/// The first format version with history.
 const HISTORY_SINCE: u64 = 2;
 
-/// Entries by key, as [`record`] has them.
+/// Entries by key, encoded by [`record`].
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
-/// The last changes by their revisions, as [`record`] has them. Since format 2.
+/// Recent changes by revision, encoded by [`record`]. Since format 2.
 const HISTORY: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("history");
-/// Facts about the whole store.
+/// Metadata of the store.
 const STORE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
 const FORMAT_KEY: &str = "format";
 const SUMMARY_KEY: &str = "summary";
 
-/// Pages the database keeps in memory. Reads are served from elsewhere, so it needs those alone that a
-/// write touches: the upper levels of the tree, and the leaves of a batch.
+/// The page cache of the database. Reads are served from memory, so it only needs the pages of a
+/// write: the upper levels of the tree, and the leaves of a batch.
 const CACHE: usize = 16 << 20;
 
-/// The entries of a snapshot that are written at once.
+/// The number of entries per transaction when restoring a snapshot.
 const RESTORED: usize = 10_000;
 
-/// The changes of one commit: the new entry of each key, or none if it is deleted.
+/// The changes of one commit: the new entry of each key, or `None` for a deletion.
 pub(super) type Changes = BTreeMap<Arc<str>, Option<(Entry, Deadline)>>;
 
 /// The contents of one transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Commit<'c> {
     pub(super) changes: &'c Changes,
-    /// The same changes one by one, in order.
+    /// The same changes individually, in order.
     pub(super) history: &'c [Undo],
-    /// The oldest revision that history leads back to.
+    /// The oldest revision that is reachable with the history.
     pub(super) oldest: Revision,
     pub(super) summary: Summary,
 }
 
-/// The data file, open.
+/// The open data file.
 #[derive(Debug)]
 pub(super) struct DataFile {
     database: Database,
-    /// None in tests that bring a database of their own.
+    /// `None` in tests with another storage backend.
     folder: Option<Folder>,
 }
 
-/// Everything that was in the file.
+/// The contents of the data file.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) state: State,
-    /// The entries that end, and when.
+    /// The deadlines of expiring entries.
     pub(super) deadlines: HashMap<Arc<str>, Deadline>,
-    /// The format it was in.
+    /// The format version of the file.
     format: u64,
 }
 
 impl DataFile {
-    /// Opens the data file of a folder, and makes it if it is not there.
+    /// Opens the data file of a directory, creating it if necessary.
     pub(super) fn open(
         folder: Folder,
         options: &MemoryOptions,
@@ -94,8 +94,8 @@ impl DataFile {
         let mut database = database
             .open(&path)
             .map_err(|error| failed(&path, error.into()))?;
-        // After a crash all checksums were verified to find the newest whole commit. After an orderly
-        // end nothing was, and whatever does not verify is damage.
+        // After a crash, all checksums were verified to find the last complete commit. After a clean
+        // shutdown none were, and any mismatch is corruption.
         let repaired = repaired.load(Ordering::Relaxed);
         if !repaired {
             let sound = database
@@ -112,7 +112,7 @@ impl DataFile {
                 return Err(damaged(&path, "it is older than when it was closed"));
             }
             Ok(_) => {}
-            // Without the note nobody can tell whether something was lost.
+            // Without the clean-shutdown file, a loss cannot be detected.
             Err(error) => {
                 let why = format!("cannot read the revision in the clean-shutdown file: {error}");
                 return Err(damaged(&path, &why));
@@ -125,7 +125,7 @@ impl DataFile {
         Ok((file, loaded))
     }
 
-    /// A file on a disk of their own, for tests.
+    /// A file on another storage backend, for tests.
     #[cfg(test)]
     pub(super) fn on(backend: impl redb::StorageBackend) -> Result<(Self, Loaded), OpenError> {
         let path = Path::new("test");
@@ -142,7 +142,7 @@ impl DataFile {
         Ok((Self { database, folder }, loaded))
     }
 
-    /// Writes changes, and returns when they are on the disk.
+    /// Commits changes, and returns when they are synced to disk.
     pub(super) fn commit(&self, commit: Commit<'_>) -> Result<(), redb::Error> {
         let Commit {
             changes,
@@ -182,18 +182,18 @@ impl DataFile {
         Ok(())
     }
 
-    /// Closes the file in order.
+    /// Closes the file cleanly.
     pub(super) fn close(self, revision: Revision) {
         let Self { database, folder } = self;
         drop(database);
         if let Some(folder) = folder {
-            // Without the note a later loss would not be noticed, but nothing is lost by it.
+            // Without the clean-shutdown file, a later loss is not detected, but nothing is lost.
             let _ = folder.note_closed(revision);
         }
     }
 }
 
-/// Makes the data file of a folder from a snapshot.
+/// Creates the data file of a directory from a snapshot.
 pub(super) fn restore(
     folder: &Folder,
     mut snapshot: SnapshotReader<impl Read>,
@@ -228,7 +228,7 @@ pub(super) fn restore(
             }
         }
     };
-    // The note is about the store before.
+    // The clean-shutdown file is from the previous store.
     folder.forget_closed().map_err(unusable)?;
     folder.make_data(fill)?;
     Ok(revision)
@@ -261,7 +261,7 @@ fn builder() -> Builder {
     builder
 }
 
-/// Makes the tables of an empty store.
+/// Creates the tables of an empty store.
 fn initialize(database: &Database) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {
@@ -279,7 +279,7 @@ fn initialize(database: &Database) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// Brings a file of an earlier version to the format that is written.
+/// Upgrades a file of an earlier version to the current format.
 fn upgrade(database: &Database, loaded: &Loaded) -> Result<(), redb::Error> {
     if loaded.format == FORMAT {
         return Ok(());
@@ -393,7 +393,7 @@ fn io_failed(path: &Path, source: io::Error) -> OpenError {
     }
 }
 
-/// Converts an error of the database into one of opening the store.
+/// Converts a database error.
 fn failed(path: &Path, error: redb::Error) -> OpenError {
     match error {
         redb::Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof => {

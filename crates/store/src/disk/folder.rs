@@ -1,4 +1,4 @@
-//! The folder of a store: made when it is missing, and held by one process at a time.
+//! The data directory of a store: created if missing, and locked by one process.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -8,29 +8,29 @@ use std::path::{Path, PathBuf};
 use super::OpenError;
 use crate::Revision;
 
-/// The file with everything in it.
+/// The data file.
 const DATA: &str = "store.redb";
-/// The same while it is made. A crash leaves it behind, and the next start removes it.
+/// The data file during creation. After a crash, the next start removes it.
 const NEW: &str = "store.redb.new";
-/// Locked while a process uses the folder; says which.
+/// Locked while a process uses the directory; contains its process id.
 const LOCK: &str = "lock";
-/// Written when a store is closed: the revision it was at.
+/// The clean-shutdown file: the revision at which the store was closed.
 const CLOSED: &str = "closed";
-/// The mode of every file.
+/// The mode of all files.
 const PRIVATE: u32 = 0o600;
-/// The rights of everybody but the owner.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// A folder that no other process uses.
+/// A locked data directory.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// The system frees the lock when the process ends, however it ends.
+    /// The operating system releases the lock when the process ends, in any way.
     _lock: File,
 }
 
 impl Folder {
-    /// Takes a folder, which is made if it is not there.
+    /// Locks a directory, creating it if necessary.
     pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Folder {
             path: path.to_owned(),
@@ -41,7 +41,7 @@ impl Folder {
             .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
             .collect();
         let mut builder = DirBuilder::new();
-        // What is stored is as secret as the secrets in it.
+        // The data is as confidential as the Secrets in it.
         builder.recursive(true).mode(0o700);
         builder.create(path).map_err(unusable)?;
         for folder in missing {
@@ -52,7 +52,7 @@ impl Folder {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
-                // Who holds it is a courtesy: that it is held is certain.
+                // The process id is only informative: the lock is held in any case.
                 let _ = lock.read_to_string(&mut pid);
                 return Err(OpenError::InUse {
                     path: path.to_owned(),
@@ -65,13 +65,13 @@ impl Folder {
             .set_len(0)
             .and_then(|()| lock.rewind())
             .and_then(|()| writeln!(lock, "{}", std::process::id()));
-        // On a full disk the lock holds without the name.
+        // On a full disk, the lock is held without a process id.
         if let Err(error) = named
             && error.kind() != io::ErrorKind::StorageFull
         {
             return Err(unusable(error));
         }
-        // Nobody else writes to them now.
+        // No other process writes to them now.
         for name in [DATA, CLOSED] {
             secure(&path.join(name)).map_err(unusable)?;
         }
@@ -81,7 +81,7 @@ impl Folder {
         })
     }
 
-    /// The file with everything in it.
+    /// The data file.
     pub(super) fn data(&self) -> PathBuf {
         self.path.join(DATA)
     }
@@ -90,7 +90,7 @@ impl Folder {
         &self.path
     }
 
-    /// Makes the data file by `fill`, so that it is there whole or not at all.
+    /// Creates the data file with `fill`, atomically.
     pub(super) fn make_data<E>(&self, fill: impl FnOnce(File) -> Result<(), E>) -> Result<(), E>
     where
         E: From<OpenError>,
@@ -105,7 +105,7 @@ impl Folder {
         Ok(placed.map_err(unusable)?)
     }
 
-    /// Forgets at which revision the store was closed.
+    /// Removes the clean-shutdown file.
     pub(super) fn forget_closed(&self) -> io::Result<()> {
         match std::fs::remove_file(self.path.join(CLOSED)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -113,17 +113,17 @@ impl Folder {
         }
     }
 
-    /// Notes at which revision the store was closed.
+    /// Writes the clean-shutdown file with a revision.
     pub(super) fn note_closed(&self, revision: Revision) -> io::Result<()> {
         let mut file = private(&self.path.join(CLOSED), true)?;
         writeln!(file, "{revision}")?;
         file.sync_all()
     }
 
-    /// The revision at which the store was last closed, if it was. A store that is older than that lost
-    /// something; one that crashed since is newer.
+    /// The revision of the last clean shutdown, if any. A store with an earlier revision lost data; one that
+    /// crashed since has a later revision.
     ///
-    /// A crash while the note was written leaves an empty file.
+    /// A crash while the file is written leaves it empty.
     pub(super) fn closed_at(&self) -> io::Result<Option<Revision>> {
         let text = match std::fs::read_to_string(self.path.join(CLOSED)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -139,13 +139,13 @@ impl Folder {
     }
 }
 
-/// Makes the name of a file or folder last: it is part of the folder above.
+/// Makes the name of a file or directory durable by syncing its parent directory.
 fn sync_name(path: &Path) -> io::Result<()> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     File::open(above.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
-/// Opens a file that is its owner's alone, to read and write.
+/// Opens a file for reading and writing that only its owner can access.
 fn private(path: &Path, empty: bool) -> io::Result<File> {
     secure(path)?;
     let mut options = OpenOptions::new();
@@ -153,8 +153,8 @@ fn private(path: &Path, empty: bool) -> io::Result<File> {
     options.mode(PRIVATE).open(path)
 }
 
-/// Takes the rights of others to a file, if it is there. A symbolic link is refused: it would make the server
-/// write to a file of somebody else's choice.
+/// Removes the permissions of group and others from a file, if it exists. A symbolic link is rejected: it
+/// could make the server write to another user's choice of file.
 fn secure(path: &Path) -> io::Result<()> {
     let found = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

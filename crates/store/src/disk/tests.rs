@@ -1,4 +1,4 @@
-//! The store on disks that are slow, full, broken or without power.
+//! The store on slow, full and failing disks, and after a loss of power.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use super::file::DataFile;
 use super::*;
 use crate::Event;
 
-/// A disk in memory, of which one can see what a loss of power would leave.
+/// An in-memory disk that simulates a loss of power.
 #[derive(Debug, Clone, Default)]
 struct Disk(Arc<Inner>);
 
@@ -20,7 +20,7 @@ struct Disk(Arc<Inner>);
 struct Inner {
     content: Mutex<Content>,
     syncs: AtomicUsize,
-    /// A sync waits while this is set.
+    /// Syncs block while this is set.
     held: Mutex<bool>,
     changed: Condvar,
     waiting: AtomicBool,
@@ -37,7 +37,7 @@ enum Fault {
 struct Content {
     bytes: Vec<u8>,
     durable: Vec<u8>,
-    /// Since the last sync.
+    /// Writes since the last sync.
     writes: Vec<Step>,
 }
 
@@ -71,7 +71,7 @@ impl Disk {
         *self.0.held.lock().unwrap() = true;
     }
 
-    /// Returns when a sync is under way. Only after [`hold`](Self::hold).
+    /// Waits for a blocked sync. Requires [`hold`](Self::hold).
     fn until_held(&self) {
         let held = self.0.held.lock().unwrap();
         let waiting = |_: &mut bool| !self.0.waiting.load(Ordering::SeqCst);
@@ -91,7 +91,7 @@ impl Disk {
         self.0.syncs.load(Ordering::SeqCst)
     }
 
-    /// The disk after the power failed: of what was not synced, some is there.
+    /// The disk after a loss of power: any subset of unsynced writes may be kept.
     fn after_power_loss(&self, mut kept: impl FnMut() -> bool) -> Self {
         let content = self.0.content.lock().unwrap();
         let mut bytes = content.durable.clone();
@@ -158,12 +158,12 @@ impl StorageBackend for Disk {
     }
 }
 
-/// Starts writes so that they wait in this order, and returns what becomes of them.
+/// Starts writes so that they are queued in this order, and returns their results.
 async fn queue<T: Send + 'static>(
     write: impl Future<Output = T> + Send + 'static,
 ) -> tokio::task::JoinHandle<T> {
     let task = tokio::spawn(write);
-    // On one thread a task that was yielded to ran until it waits.
+    // On a single thread, a task that was yielded to runs until it waits.
     tokio::task::yield_now().await;
     task
 }
@@ -209,7 +209,7 @@ async fn writes_that_wait_share_a_sync_and_are_decided_in_order() {
     let first = queue(async move { a.create("/first", "1".into(), None).await }).await;
     disk.until_held();
     let before = disk.syncs();
-    // All of these are decided while none of them is on the disk.
+    // All of these are applied while none is committed to disk.
     let created = queue(async move { b.create("/a", "1".into(), None).await }).await;
     let again = queue(async move { c.create("/a", "2".into(), None).await }).await;
     let updated = queue(async move { d.update("/a", Revision(2), "3".into()).await }).await;
@@ -229,11 +229,11 @@ async fn writes_that_wait_share_a_sync_and_are_decided_in_order() {
     assert_eq!((entry.revision, &entry.value[..]), (Revision(3), &b"3"[..]));
     let (revision, previous) = deleted.await.unwrap().unwrap();
     assert_eq!((revision, &previous.value[..]), (Revision(4), &b"3"[..]));
-    // One for the first, one for all others.
+    // One sync for the first write, one for all others.
     assert_eq!(disk.syncs() - before, 2);
     let (entry, _) = store.get("/a", ReadAt::Exact(Revision(2))).await.unwrap();
     assert_eq!(entry.unwrap().value, "1");
-    // What is left of them is left on the disk too.
+    // The result is the same after reopening.
     drop(store);
     let (_, loaded) = DataFile::on(disk).unwrap();
     let keys: Vec<_> = loaded
@@ -264,7 +264,7 @@ async fn after_a_fault_nothing_is_acknowledged_and_reads_go_on() {
             panic!("{fault:?}: {refused:?}")
         };
         assert!(why.contains(text), "{why}");
-        // A disk that works again is not trusted: what it holds is not known.
+        // A recovered disk is not trusted, as its contents are unknown.
         disk.fail(None);
         let ttl = Some(Duration::from_millis(1));
         for result in [
@@ -285,7 +285,7 @@ async fn after_a_fault_nothing_is_acknowledged_and_reads_go_on() {
         assert_eq!(page.entries.len(), 1);
         assert_eq!((page.entries[0].revision, page.revision), (kept, kept));
         store.close().await;
-        // Opened again, what was acknowledged is there, and writing goes on.
+        // After reopening, acknowledged writes are there, and writes succeed.
         let disk = disk.after_power_loss(|| true);
         let store = disk.store();
         let (entry, _) = store.get("/kept", ReadAt::Latest).await.unwrap();
@@ -311,8 +311,8 @@ async fn a_closed_store_says_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever of the unsynced writes the disk keeps, all that was acknowledged is there, and of the
-    /// batch that was not, all or nothing.
+    /// For any subset of unsynced writes on the disk, all acknowledged writes are there, and
+    /// unacknowledged batches are there completely or not at all.
     #[test]
     fn a_loss_of_power_loses_nothing_acknowledged(
         steps in prop::collection::vec((0_u8..20, 0_usize..6000), 1..60),
@@ -342,7 +342,7 @@ proptest! {
                 }
             }
             let revision = store.revision().await.unwrap();
-            // The power fails while two more are written.
+            // The power fails during two further writes.
             disk.hold();
             let (a, b) = (store.clone(), store.clone());
             let one = queue(async move { a.create("/one", "1".into(), None).await }).await;
@@ -364,7 +364,7 @@ proptest! {
             assert_eq!(found, acknowledged);
             let (one, _) = store.get("/one", ReadAt::Latest).await.unwrap();
             assert_eq!(page.revision.0, revision.0 + u64::from(one.is_some()));
-            // The changes that are remembered lead there, from the first.
+            // The history leads there, from the first revision.
             let mut watch = store.watch("/", Revision::START).await.unwrap();
             let mut replayed = BTreeMap::new();
             while watch.progress() < page.revision {

@@ -1,14 +1,14 @@
-//! The watch cache: everything below the prefix in memory, filled once and kept by one watch.
+//! The watch cache: the whole prefix in memory, filled once and updated by one watch.
 //!
 //! ```text
-//!   fill ──► watch after its revision ──► events, progress ──► published ──► readers, watchers
-//!     ▲            │ connection lost: again from where it was
-//!     └────────────┘ compacted, or the member contradicts itself: all watchers are cut off
+//!   fill ──► watch from its revision ──► events, progress ──► published ──► readers, watchers
+//!     ▲            │ connection lost: resumed
+//!     └────────────┘ compacted, or inconsistent responses: all client watches expire
 //! ```
 //!
-//! A revision is published when every change up to it is. Answers with changes say so up to the last of them, and
-//! answers to progress requests say so of the revision in their header. Other headers are ahead of the events that
-//! follow them, and nothing is concluded from those.
+//! A revision is published once all changes up to it are known. A watch response with events is complete up to the
+//! last of them, and a progress notification up to the revision in its header. Headers of other responses may be
+//! ahead of later events, so they are ignored.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,43 +27,43 @@ use crate::published::Published;
 use crate::state::State;
 use crate::{Entry, Event, Layout, MemoryOptions, Revision, Unavailable};
 
-/// The entries of a page while the cache is filled.
+/// The page size while the cache is filled.
 const PAGE: i64 = 2_000;
 /// The interval of progress requests while idle: a response shows that the watch is alive.
 const IDLE: Duration = Duration::from_millis(1_000);
-/// The longest silence after a progress request, before another member is watched.
+/// The maximum wait for a progress response, before switching to another member.
 const SILENCE: Duration = Duration::from_millis(3_000);
-/// The pause after a failed attempt.
+/// The delay after a failed attempt.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The keys of a store in etcd.
 #[derive(Debug)]
 pub(super) struct Space {
-    /// The prefix of all of its keys in etcd, without a slash at the end.
+    /// The prefix of all keys in etcd, without a trailing slash.
     pub(super) prefix: String,
     pub(super) layout: Arc<dyn Layout>,
 }
 
 impl Space {
-    /// The key in etcd.
+    /// Converts a key to etcd.
     pub(super) fn key(&self, key: &str) -> Bytes {
         format!("{}{}", self.prefix, self.layout.encode_key(key)).into()
     }
 
-    /// The first key of the space, and the first one after it.
+    /// The etcd key range of the store.
     pub(super) fn range(&self) -> (Bytes, Bytes) {
         let first = format!("{}/", self.prefix);
         let end = prefix_end(first.as_bytes());
         (first.into(), end)
     }
 
-    /// The key of a key in etcd; none if it is none of this store's.
+    /// Converts a key from etcd; `None` if it is not a key of this store.
     pub(super) fn key_of(&self, key: &[u8]) -> Option<String> {
         let key = std::str::from_utf8(key).ok()?;
         self.layout.decode_key(key.strip_prefix(&self.prefix)?)
     }
 
-    /// The entry of a key in etcd.
+    /// Converts an entry from etcd.
     pub(super) fn entry(&self, kv: KeyValue) -> Option<Entry> {
         let key = self.key_of(&kv.key)?;
         Some(Entry {
@@ -75,7 +75,7 @@ impl Space {
     }
 }
 
-/// The first key after all those with a prefix; empty if there is none.
+/// The end of the key range of a prefix; empty if unbounded.
 pub(super) fn prefix_end(prefix: &[u8]) -> Bytes {
     keys::prefix_end(prefix).map_or(Bytes::from_static(b"\0"), Bytes::from)
 }
@@ -88,32 +88,32 @@ pub(super) fn number(revision: Revision) -> i64 {
     i64::try_from(revision.0).unwrap_or(i64::MAX)
 }
 
-/// The cache, and its task's side of it.
+/// The cache, with the state of its watch task.
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) published: Arc<Published>,
     pub(super) space: Arc<Space>,
     client: Arc<Client>,
     options: MemoryOptions,
-    /// Held while the next state is made and published.
+    /// Locked while the next state is computed and published.
     writer: Mutex<()>,
-    /// The revision that is published.
+    /// The published revision.
     reached: watch::Sender<Revision>,
-    /// Wakes the watch to request its progress.
+    /// Wakes the watch task to request progress.
     wanted: Notify,
     failure: watch::Sender<Option<Unavailable>>,
 }
 
-/// Why a watch ended.
+/// The reason why a watch ended.
 enum Ended {
-    /// It goes on from where it was, on another connection.
+    /// The connection was lost; the watch can be resumed on another one.
     Lost(CallError),
-    /// The cache is no longer valid.
+    /// The cache is invalid.
     Untrusted(&'static str),
 }
 
 impl Cache {
-    /// Reads everything.
+    /// Fills the cache with a list.
     pub(super) async fn fill(
         client: &Arc<Client>,
         space: &Arc<Space>,
@@ -137,7 +137,7 @@ impl Cache {
         }
     }
 
-    /// An empty cache.
+    /// Creates an empty cache.
     #[cfg(test)]
     pub(super) fn at(
         revision: Revision,
@@ -149,7 +149,7 @@ impl Cache {
         Self::new(state, client, space, options)
     }
 
-    /// Keeps the cache up to date for ever.
+    /// Updates the cache continuously.
     pub(super) async fn keep(&self) {
         loop {
             let why = match self.follow().await {
@@ -157,7 +157,7 @@ impl Cache {
                 Ended::Lost(error) => {
                     let failure = error.unavailable();
                     tracing::debug!(%failure, "etcd watch interrupted, resuming");
-                    // A connection that was lost is made again at once; what fails then is a failure.
+                    // A lost connection is replaced immediately; only an error of the new one is a failure.
                     if matches!(error, CallError::NotSent(_)) {
                         self.failure.send_replace(Some(failure));
                         tokio::time::sleep(PAUSE).await;
@@ -173,7 +173,7 @@ impl Cache {
             loop {
                 match read_all(&self.client, &self.space, &self.options).await {
                     Ok(state) => {
-                        // Nothing before it is known, so watchers are cut off.
+                        // Earlier history is unknown, so watchers expire.
                         let _writer = self.writer();
                         self.publish(state);
                         break;
@@ -191,12 +191,12 @@ impl Cache {
         self.failure.borrow().clone()
     }
 
-    /// The revision that is published.
+    /// The published revision.
     pub(super) fn revision(&self) -> Revision {
         self.published.revision()
     }
 
-    /// Waits until a revision is published. Returns false if that takes too long.
+    /// Waits until a revision is published. Returns false on timeout.
     pub(super) async fn reaches(&self, wanted: Revision, patience: Duration) -> bool {
         if self.revision() >= wanted {
             return true;
@@ -205,7 +205,7 @@ impl Cache {
         let mut reached = self.reached.subscribe();
         let mut pause = Duration::from_millis(5);
         loop {
-            // The change it waits for may be on its way, or there may be none: then somebody has to ask.
+            // The change may be about to arrive, or there may be none: then progress must be requested.
             let next = (Instant::now() + pause).min(end);
             let waiting = reached.wait_for(|reached| *reached >= wanted);
             if tokio::time::timeout_at(next, waiting).await.is_ok() {
@@ -219,15 +219,15 @@ impl Cache {
         }
     }
 
-    /// Forgets history that was compacted.
+    /// Drops compacted history.
     pub(super) fn compact(&self, oldest: Revision) {
         let _writer = self.writer();
-        // What is not published yet cannot be forgotten yet.
+        // Unpublished revisions cannot be compacted yet.
         let _ = self.published.compact(oldest);
     }
 
     fn writer(&self) -> MutexGuard<'_, ()> {
-        // A writer that panicked left no half-made state behind: states are replaced as a whole.
+        // A panic of a writer leaves a consistent state: states are replaced atomically.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -307,7 +307,7 @@ impl Cache {
             }
             let is_progress = some.is_empty() && events.is_empty();
             events.extend(some);
-            // The changes of a revision may come in several answers.
+            // The events of a revision may be split into several responses.
             if fragment {
                 continue;
             }
@@ -324,7 +324,7 @@ impl Cache {
         }
     }
 
-    /// Takes note that there is no change up to a revision. A member that lags behind says what was known already.
+    /// Records that there are no changes up to a revision. A lagging member may report an earlier one.
     pub(super) fn advance(&self, revision: Revision) {
         let _writer = self.writer();
         let current = self.published.current();
@@ -333,7 +333,7 @@ impl Cache {
         }
     }
 
-    /// Publishes changes.
+    /// Publishes events.
     pub(super) fn apply(&self, events: Vec<WatchEvent>) -> Result<(), &'static str> {
         let _writer = self.writer();
         let current = self.published.current();
@@ -347,7 +347,7 @@ impl Cache {
             }
             let key = self.space.key_of(&kv.key);
             if at <= current.revision {
-                // Published already. An event that says something new should have come before.
+                // Already published. An event that is unknown should have arrived before.
                 let known = key.as_deref().map(|key| current.keys.get(key));
                 let is_known = match known {
                     None => true,
@@ -385,7 +385,7 @@ impl Cache {
             };
             state = state.after(event, Instant::now(), &self.options);
         }
-        // The last changes may be of keys that are none of this store's.
+        // The last events may be of keys outside of this store.
         if last > state.revision {
             state = state.advanced(last);
         }
@@ -396,10 +396,10 @@ impl Cache {
     }
 }
 
-/// The kind of an event that deletes.
+/// The event type for deletions.
 const DELETE: i32 = 1;
 
-/// Reads everything at one revision.
+/// Lists everything at one revision.
 async fn read_all(
     client: &Client,
     space: &Space,
@@ -420,7 +420,7 @@ async fn read_all(
             };
             let answer = match client.range(request).await {
                 Ok(answer) => answer,
-                // It took so long that the state is gone.
+                // The list took so long that its revision was compacted.
                 Err(CallError::Compacted) => continue 'again,
                 Err(error) => return Err(error),
             };
@@ -439,7 +439,7 @@ async fn read_all(
     }
 }
 
-/// The first key after a key.
+/// The smallest key after a key.
 pub(super) fn after(key: &[u8]) -> Bytes {
     let mut next = key.to_vec();
     next.push(0);

@@ -1,4 +1,4 @@
-//! Calls to the members of an etcd cluster, one of which is connected at a time.
+//! An etcd client, connected to one member of the cluster at a time.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -22,32 +22,32 @@ use super::proto::{
 use super::{EtcdError, EtcdOptions, version};
 use crate::Unavailable;
 
-/// The time a member has to accept a connection.
+/// The connect timeout per member.
 const CONNECT: Duration = Duration::from_secs(2);
-/// The time a member has to answer a read, before another one is asked.
+/// The timeout of a read, before switching to another member.
 const READ: Duration = Duration::from_secs(2);
-/// The time within which a call is made again, if it certainly did not happen.
+/// The time limit for retries of calls that were certainly not executed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The time of a call that may have happened.
+/// The timeout of a call that may have been executed.
 const WRITE: Duration = Duration::from_secs(7);
-/// The pause after every member was tried.
+/// The delay after all members were tried.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Etcd closes connections that are probed more often than every five seconds.
+/// The keepalive interval; etcd closes connections with pings more often than every five seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// The largest answer: a page of large objects.
+/// The maximum response size: a page of large objects.
 const MOST_BYTES: usize = 256 << 20;
 
-/// A call that failed.
+/// A failed call.
 #[derive(Debug, Clone)]
 pub(super) enum CallError {
     /// The revision is compacted.
     Compacted,
-    /// The revision is not there yet.
+    /// The revision is in the future.
     Future,
     TooLarge,
-    /// It did not happen.
+    /// The call was not executed.
     NotSent(String),
-    /// It failed otherwise; a write may have happened.
+    /// Another error; a write may have been executed.
     Failed(String),
 }
 
@@ -82,7 +82,7 @@ impl From<Status> for CallError {
             }
             source = error.source();
         }
-        // Refused before it is proposed.
+        // Rejected before the proposal.
         if message == "etcdserver: no leader" || message == "etcdserver: too many requests" {
             return Self::NotSent(message.to_owned());
         }
@@ -97,17 +97,17 @@ impl From<Status> for CallError {
 #[derive(Debug, Clone)]
 struct Connection {
     channel: Channel,
-    /// Tells connections apart.
+    /// Identifies the connection.
     number: u64,
 }
 
 #[derive(Debug, Default)]
 struct Current {
     connection: Option<Connection>,
-    /// The member to try next.
+    /// The index of the next member to try.
     next: usize,
     count: u64,
-    /// The cluster, once one of its members was connected.
+    /// The cluster id, after the first connection to a member.
     cluster: Option<u64>,
 }
 
@@ -159,7 +159,7 @@ impl Client {
         })
     }
 
-    /// The connection, made anew where there is none. Tries every member once.
+    /// Returns the connection, or connects, trying every member once.
     async fn connection(&self) -> Result<Connection, CallError> {
         let mut current = self.current.lock().await;
         if let Some(connection) = &current.connection {
@@ -193,7 +193,8 @@ impl Client {
         Err(CallError::NotSent(why))
     }
 
-    /// Connects to another member for the next call, unless somebody did so already.
+    /// Drops the connection, so that the next call uses another member, unless it was already
+    /// replaced.
     async fn leave(&self, connection: &Connection) {
         let mut current = self.current.lock().await;
         if current
@@ -205,7 +206,7 @@ impl Client {
         }
     }
 
-    /// A call that may be made twice.
+    /// An idempotent call.
     async fn read<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CallError>
     where
         Q: prost::Message + Clone + 'static,
@@ -215,7 +216,7 @@ impl Client {
             .await
     }
 
-    /// A call that must not happen twice.
+    /// A call that must not be executed twice.
     async fn write<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CallError>
     where
         Q: prost::Message + Clone + 'static,
@@ -284,7 +285,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes a lease that ends after so many seconds.
+    /// Grants a lease with a TTL in seconds.
     pub(super) async fn lease(&self, seconds: i64) -> Result<i64, CallError> {
         let request = LeaseGrantRequest { ttl: seconds };
         let granted: LeaseGrantResponse =
@@ -295,11 +296,11 @@ impl Client {
         }
     }
 
-    /// Opens a stream of watches.
+    /// Opens a watch stream.
     pub(super) async fn watch(&self, first: WatchRequest) -> Result<Watching<'_>, CallError> {
         let connection = self.connection().await?;
         let (requests, receiver) = mpsc::channel(16);
-        // There is room for it.
+        // The channel has capacity for it.
         let _ = requests.try_send(first);
         let opened = timeout(CONNECT, open(connection.channel.clone(), receiver)).await;
         let opened =
@@ -319,7 +320,7 @@ impl Client {
     }
 }
 
-/// A stream of watches.
+/// A watch stream.
 #[derive(Debug)]
 pub(super) struct Watching<'c> {
     client: &'c Client,
@@ -329,12 +330,13 @@ pub(super) struct Watching<'c> {
 }
 
 impl Watching<'_> {
-    /// Asks for something. While many requests wait already, one more says nothing new.
+    /// Sends a request. If the channel is full, it is dropped, as the pending requests are
+    /// sufficient.
     pub(super) fn ask(&self, request: WatchRequest) {
         let _ = self.requests.try_send(request);
     }
 
-    /// The next answer, if it comes in time.
+    /// The next response; an error on timeout.
     pub(super) async fn next(&mut self, until: Instant) -> Result<WatchResponse, CallError> {
         match timeout_at(until, self.answers.message()).await {
             Ok(Ok(Some(answer))) => Ok(answer),
@@ -344,13 +346,13 @@ impl Watching<'_> {
         }
     }
 
-    /// Ends the stream and its connection: whoever cannot watch may not be able to write either.
+    /// Closes the stream and drops its connection, as writes to the same member may fail as well.
     pub(super) async fn abandon(self) {
         self.client.leave(&self.connection).await;
     }
 }
 
-/// Returns true for answers of a member that works.
+/// Returns true for errors of a healthy member.
 fn is_final(error: &CallError) -> bool {
     matches!(
         error,
@@ -387,7 +389,7 @@ fn grpc(channel: Channel) -> Grpc<Channel> {
         .max_encoding_message_size(MOST_BYTES)
 }
 
-/// A request that a member without a leader refuses, since it cannot know what is new.
+/// A request that a member without a leader rejects, since it might return stale data.
 fn with_leader<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request
@@ -402,7 +404,7 @@ where
     A: prost::Message + Default + 'static,
 {
     let mut grpc = grpc(channel);
-    // The channel connects anew by itself; nothing is sent before it is ready.
+    // The channel reconnects by itself; nothing is sent before it is ready.
     grpc.ready()
         .await
         .map_err(|error| CallError::NotSent(chain(&error)))?;
@@ -430,7 +432,7 @@ async fn open(
     Ok(answers.into_inner())
 }
 
-/// An error with its causes.
+/// An error with its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,6 +1,6 @@
-//! Compacts the history of etcd, one replica at a time: whoever renews a key first in a period does it.
+//! Compacts the history of etcd, by one replica per interval: the first one to update a key.
 //!
-//! The key and its value are kube-apiserver's, so that either may run beside the other.
+//! The key and its value are kube-apiserver's, so that both can run on the same cluster.
 //!
 //! UPSTREAM: apiserver pkg/storage/etcd3/compact.go
 
@@ -15,17 +15,17 @@ use super::proto::{
 
 const KEY: &[u8] = b"compact_rev_key";
 
-/// A replica's view of the compaction.
+/// The compaction state of a replica.
 #[derive(Debug, Default)]
 pub(super) struct Compactor {
     /// The last known version of the key.
     version: i64,
-    /// The revision of the last period, which is compacted in this one.
+    /// The revision at the previous interval, which is compacted in this one.
     revision: i64,
 }
 
 impl Compactor {
-    /// Compacts once in a period, for ever.
+    /// Compacts once per interval, forever.
     pub(super) async fn run(mut self, client: &Client, period: Duration) {
         loop {
             tokio::time::sleep(period).await;
@@ -40,7 +40,7 @@ impl Compactor {
         }
     }
 
-    /// Takes a turn; returns the revision that was compacted, if this replica did it.
+    /// Runs one interval; returns the compacted revision, if this replica compacted.
     pub(super) async fn turn(&mut self, client: &Client) -> Result<Option<i64>, CallError> {
         let key = Bytes::from_static(KEY);
         let put = Request::Put(PutRequest {
@@ -74,7 +74,7 @@ impl Compactor {
             return Ok(None);
         }
         match client.compact(due).await {
-            // Somebody compacted more.
+            // Already compacted further by another client.
             Ok(()) | Err(CallError::Compacted) => Ok(Some(due)),
             Err(error) => Err(error),
         }

@@ -1,5 +1,5 @@
-//! The messages of etcd's API that are used, written down by hand: a compiler of protocol buffers would have to be
-//! installed wherever this crate is built.
+//! The messages of etcd's API in use, written by hand: generating them would require a protobuf compiler for every
+//! build of this crate.
 //!
 //! UPSTREAM: etcd api/etcdserverpb/rpc.proto, api/mvccpb/kv.proto
 
@@ -137,7 +137,7 @@ pub(super) enum Target {
 }
 
 impl Compare {
-    /// Holds if the key was last changed at this revision; 0 if there is none.
+    /// True if the key's mod revision is this one; 0 means that the key does not exist.
     pub(super) fn mod_revision(key: Bytes, revision: i64) -> Self {
         Self {
             result: 0,
@@ -147,7 +147,7 @@ impl Compare {
         }
     }
 
-    /// Holds if the key was written so many times.
+    /// True if the key's version (its number of writes) is this one.
     pub(super) fn version(key: Bytes, version: i64) -> Self {
         Self {
             result: 0,
@@ -263,7 +263,7 @@ pub(super) struct WatchResponse {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct WatchEvent {
-    /// 1 if the key was deleted.
+    /// The event type: 1 for a deletion.
     #[prost(int32, tag = "1")]
     pub(super) kind: i32,
     #[prost(message, optional, tag = "2")]

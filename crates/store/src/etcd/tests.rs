@@ -1,9 +1,9 @@
-//! The cache, told things by a member that may be wrong.
+//! The cache, with inconsistent responses of a member.
 
 use super::*;
 use proto::WatchEvent;
 
-/// A cache of nothing at revision 10, which no member fills.
+/// An empty cache at revision 10, without a member.
 fn cache() -> Cache {
     let options = EtcdOptions {
         servers: vec![String::from("127.0.0.1:1")],
@@ -60,7 +60,7 @@ async fn changes_of_one_revision_are_returned_together_or_not_at_all() {
     let want = [("/a", 12), ("/b", 14), ("/a", 17), ("/b", 17), ("/c", 19)];
     assert_eq!(seen, want.map(|(key, at)| (key.to_owned(), at)));
     assert_eq!(watch.progress(), Revision(19));
-    // States between the changes are those after the change before them.
+    // States between changes are the same as after the preceding change.
     for (at, keys) in [
         (10, vec![]),
         (13, vec!["/a"]),
@@ -75,7 +75,7 @@ async fn changes_of_one_revision_are_returned_together_or_not_at_all() {
         let found: Vec<_> = page.entries.iter().map(|entry| &*entry.key).collect();
         assert_eq!((found, page.revision), (keys, Revision(at)));
     }
-    // Resumed where there was no change, and forgotten up to there.
+    // Resumed at a revision without a change, then compacted.
     assert_eq!(open(13).next().await.unwrap().revision(), Revision(14));
     cache.compact(Revision(15));
     assert!(matches!(
@@ -111,7 +111,7 @@ fn early_progress_is_found_out() {
     assert_eq!(early.revision(), Revision(20));
     early.advance(Revision(15));
     assert_eq!(early.revision(), Revision(20), "a member that lags behind");
-    // Nobody knows whom it concerned: what it changes may be gone since.
+    // An early event of an unknown key is ignored, as the key may have been deleted since.
     assert!(early.apply(vec![put("/a", 12, 12)]).is_ok());
     early.apply(vec![put("/a", 21, 21)]).unwrap();
     early.advance(Revision(30));

@@ -1,8 +1,8 @@
-//! Versions of etcd that must not be trusted with a watch cache.
+//! Versions of etcd with known bugs that affect watch caches.
 //!
 //! UPSTREAM: apiserver pkg/storage/feature/feature_support_checker.go
 
-/// A version of etcd.
+/// An etcd version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Version(u32, u32, u32);
 
@@ -15,7 +15,7 @@ impl Version {
     }
 }
 
-/// The fault of a version of etcd; none if it has none that is known.
+/// The known bug of an etcd version, if any.
 pub(super) fn fault(text: &str) -> Option<&'static str> {
     let Some(version) = Version::parse(text) else {
         return Some("unknown version");

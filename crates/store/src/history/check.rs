@@ -1,4 +1,4 @@
-//! Compares a history with the one order of its revisions.
+//! Checks a history against the order of its revisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,35 +10,36 @@ use bytes::Bytes;
 use super::{Answer, Before, Call, Change, History, Operation, Seen, Time, Watched};
 use crate::{Entry, ReadAt, Revision};
 
-/// Something that no store that keeps the contract shows.
+/// A violation of the contract.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
     /// A key has two values at one revision.
     Contradiction(Arc<str>, Revision),
-    /// Two writes were acknowledged with one revision.
+    /// Two acknowledged writes have the same revision.
     SharedRevision(Revision),
-    /// Nobody wrote this.
+    /// There is no write of this value.
     Unexplained(Arc<str>, Revision),
-    /// A write happened to a state that it did not expect.
+    /// A write was applied to an unexpected state.
     Precondition(Arc<str>, Revision),
-    /// A write is ordered before something that was seen before it was asked for, or was seen itself before.
+    /// A write is ordered before something that was observed before its invocation, or was itself observed
+    /// before it.
     Reordered(Arc<str>, Revision),
-    /// A state does not show what was written up to it.
+    /// A state differs from the writes up to it.
     WrongState(Arc<str>, Revision),
-    /// A read shows a state that is older than one that was seen before it, or another one than it asked for.
+    /// A read returned an older state than an earlier one, or another one than requested.
     StaleRead(String, Revision),
-    /// A write was refused for a reason that was not there.
+    /// A write was rejected without a reason.
     WrongRefusal(Arc<str>),
-    /// A watch returned changes out of order, or from before its beginning.
+    /// A watch returned events out of order, or from before its start revision.
     Unordered(String, Revision),
-    /// A watch returned a change twice.
+    /// A watch returned an event twice.
     Repeated(String, Revision),
-    /// A watch left out a change.
+    /// A watch missed an event.
     Gap(String, Revision),
-    /// A watch returned a change that an earlier bookmark said it had returned, or its bookmarks go back.
+    /// A watch returned an event that an earlier bookmark covers, or its bookmarks go backwards.
     WrongBookmark(String, Revision),
-    /// A watch returned a change with another state before it than there was.
+    /// A watch returned an event with a wrong previous state.
     WrongPrevious(String, Revision),
 }
 
@@ -117,24 +118,24 @@ pub fn check(history: &History) -> Vec<Violation> {
     checker.found
 }
 
-/// A value of a key, known from somebody who saw it.
+/// An observed value of a key.
 #[derive(Debug)]
 struct Fact {
     value: Option<Bytes>,
-    /// The first time it was seen.
+    /// The time of the first observation.
     seen: Time,
-    /// The index of the acknowledged write that made it.
+    /// The index of its acknowledged write.
     write: Option<usize>,
 }
 
-/// A value in the order of a key's changes.
+/// A value in the sequence of a key's changes.
 #[derive(Debug)]
 struct Version {
     revision: Revision,
     value: Option<Bytes>,
-    /// The revision of the creation, if it is known.
+    /// The creation revision, if known.
     created: Option<Revision>,
-    /// The entry may have been deleted without anybody seeing that.
+    /// The entry may have been deleted without an observation.
     may_vanish: bool,
 }
 
@@ -142,12 +143,12 @@ struct Checker<'h> {
     history: &'h History,
     facts: BTreeMap<(Arc<str>, Revision), Fact>,
     keys: BTreeMap<Arc<str>, Vec<Version>>,
-    /// The greatest revision that was seen until a time.
+    /// The greatest revision observed up to a time.
     horizon: Vec<(Time, Revision)>,
     found: Vec<Violation>,
 }
 
-/// The greatest revisions that were seen, by the time they were.
+/// The greatest revisions observed, by time.
 fn horizon(history: &History) -> Vec<(Time, Revision)> {
     let mut seen = Vec::new();
     for operation in &history.operations {
@@ -177,14 +178,14 @@ fn horizon(history: &History) -> Vec<(Time, Revision)> {
 }
 
 impl Checker<'_> {
-    /// The greatest revision that was seen before a time.
+    /// The greatest revision observed before a time.
     fn seen_before(&self, time: Time) -> Revision {
         let later = self.horizon.partition_point(|(seen, _)| *seen < time);
         let last = later.checked_sub(1).and_then(|last| self.horizon.get(last));
         last.map_or(Revision::START, |(_, revision)| *revision)
     }
 
-    /// Collects every value that anybody saw.
+    /// Collects all observed values.
     fn collect(&mut self) {
         let mut by_revision = BTreeMap::new();
         for (index, operation) in self.history.operations.iter().enumerate() {
@@ -193,7 +194,7 @@ impl Checker<'_> {
                 (Answer::Written(revision), call) => {
                     let (key, value) = match call {
                         Call::Create { key, value, .. } => (key, Some(value)),
-                        // Nothing was written.
+                        // A no-op.
                         Call::Update { expected, .. } if expected == revision => continue,
                         Call::Update { key, value, .. } => (key, Some(value)),
                         Call::Delete { key, .. } => (key, None),
@@ -255,7 +256,7 @@ impl Checker<'_> {
         fact.write = fact.write.or(write);
     }
 
-    /// Finds the write that made each value, and checks that it could.
+    /// Finds the write of each value, and checks its precondition.
     fn explain(&mut self) {
         let mut unknown: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
         for operation in &self.history.operations {
@@ -360,7 +361,7 @@ impl Checker<'_> {
             .filter(|version| version.value.is_some())
     }
 
-    /// Returns true if a state may show this of a key.
+    /// Returns true if this entry of a key is possible in a state.
     fn shows(&self, key: &str, at: Revision, entry: Option<&Entry>) -> bool {
         match (self.live(key, at), entry) {
             (None, None) => true,
@@ -369,7 +370,7 @@ impl Checker<'_> {
             (Some(version), Some(entry)) => {
                 version.revision == entry.revision
                     && version.value.as_ref() == Some(&entry.value)
-                    // Clients of a server are not told when it was created.
+                    // Clients of a server do not know its creation revision.
                     && (entry.created == Revision::START
                         || version.created.is_none_or(|created| created == entry.created))
             }
@@ -413,7 +414,7 @@ impl Checker<'_> {
                     *remaining,
                 );
             }
-            // Nothing had to be written: that is a read.
+            // A no-op update is a read.
             (
                 Call::Update {
                     key,
@@ -457,7 +458,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks a page of a list against the state it shows.
+    /// Checks a page of a list against its state.
     fn page(
         &mut self,
         (prefix, after, limit): (&str, Option<&str>, Option<usize>),
@@ -480,7 +481,7 @@ impl Checker<'_> {
         if limit.is_some_and(|limit| entries.len() > limit) {
             self.found.push(Violation::WrongState(prefix.into(), shown));
         }
-        // A page that is full ends at its last key.
+        // A full page ends at its last key.
         let end = if remaining > 0 { last } else { None };
         let mut wrong = Vec::new();
         let mut missing = 0;
@@ -556,13 +557,13 @@ impl Checker<'_> {
         self.found.extend(wrong);
     }
 
-    /// Returns true if a change follows the state it says it does.
+    /// Returns true if the previous state of a change is correct.
     fn follows(&self, change: &Change) -> bool {
         let before = Revision(change.revision.0.saturating_sub(1));
         match (self.live(&change.key, before), &change.before) {
             (_, Before::Unknown) | (None, Before::Nothing) => true,
             (Some(version), Before::Nothing) => version.may_vanish && change.value.is_some(),
-            // Nobody saw it being written, and it is older than the history.
+            // Its write was not observed, and is older than the history.
             (None, Before::Entry(revision, _)) => {
                 self.history.has_other_writers && *revision < change.revision
             }

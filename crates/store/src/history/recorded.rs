@@ -1,4 +1,4 @@
-//! A store that records what is done with it.
+//! A store wrapper that records operations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{
     WriteError,
 };
 
-/// A store whose clients are recorded. Clones are handles to the same store and record.
+/// A store with recorded operations. Clones are handles to the same store and history.
 #[derive(Debug)]
 pub struct Recorded<S> {
     store: Arc<S>,
@@ -29,13 +29,13 @@ impl<S> Clone for Recorded<S> {
 }
 
 impl<S: Store> Recorded<S> {
-    /// Records what is done with a store from now on.
+    /// Wraps a store with a new recorder.
     #[must_use]
     pub fn new(store: S) -> Self {
         Self::with(Recorder::new(), store)
     }
 
-    /// The same into a recorder of others.
+    /// Wraps a store with a shared recorder.
     #[must_use]
     pub fn with(recorder: Recorder, store: S) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl<S: Store> Recorded<S> {
         }
     }
 
-    /// The store itself.
+    /// The wrapped store.
     #[must_use]
     pub fn inner(&self) -> &S {
         &self.store
@@ -170,7 +170,7 @@ impl<S: Store> Store for Recorded<S> {
     }
 }
 
-/// A write under way. One that is dropped without an answer may have happened.
+/// A write in progress. If it is dropped before it returns, its outcome is unknown.
 struct Pending<'r> {
     recorder: &'r Recorder,
     invoked: Time,
@@ -217,7 +217,7 @@ struct RecordedWatch {
 #[async_trait]
 impl Watch for RecordedWatch {
     async fn next(&mut self) -> Result<Event, ReadError> {
-        // Bookmarks of a server are made of this.
+        // A server derives bookmarks from this.
         self.recorder
             .saw(self.number, Seen::Bookmark(self.watch.progress()));
         let event = self.watch.next().await?;

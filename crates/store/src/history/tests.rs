@@ -1,4 +1,4 @@
-//! Histories that are broken on purpose, by stores that are: each is caught, and the sound ones are not.
+//! Histories of deliberately faulty stores are violations; correct ones are not.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,48 +11,48 @@ use crate::{
     Event, Filter, List, MemoryStore, Page, ReadError, Store, Unavailable, Watch, WriteError,
 };
 
-/// The way in which a store is broken.
+/// The fault of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// A write is acknowledged and not made.
+    /// A write is acknowledged but not applied.
     LostUpdate,
     LostCreate,
     LostDelete,
-    /// An update does not compare.
+    /// An update ignores the expected revision.
     BlindUpdate,
-    /// A read shows the state before the newest change.
+    /// A read returns the state before the last change.
     StaleGet,
     StaleList,
-    /// A list leaves out an entry.
+    /// A list misses an entry.
     TornList,
     /// A list mixes two states.
     MixedList,
-    /// A watch returns a change twice.
+    /// A watch returns an event twice.
     Repeat,
-    /// A watch leaves out a change.
+    /// A watch misses an event.
     Gap,
-    /// A watch begins one change too late.
+    /// A resumed watch misses its first event.
     GapAfterResume,
-    /// A watch returns two changes in the wrong order.
+    /// A watch returns two events in the wrong order.
     Swap,
-    /// A watch says that it is further than it is.
+    /// A watch reports too much progress.
     EarlyBookmark,
-    /// A watch returns a change without the state before.
+    /// A watch returns an event without the previous entry.
     NoPrevious,
-    /// A write is not acknowledged, and made.
+    /// A write is applied but not acknowledged.
     Ambiguous,
-    /// A conflict that is none.
+    /// A conflict without a reason.
     FalseConflict,
-    /// A refusal shows an entry that was replaced before.
+    /// A conflict contains an old entry.
     StaleConflict,
-    /// A value nobody wrote.
+    /// A value that was never written.
     Garbled,
-    /// A no-op update that hides a change.
+    /// A no-op that drops a change.
     FalseNoOp,
 }
 
-/// Breaks the third time it can.
+/// The fault occurs at the third opportunity.
 const TURN: usize = 2;
 
 struct Broken {
@@ -222,7 +222,7 @@ impl Watch for BrokenWatch {
     }
 }
 
-/// What several clients do, one after the other; the recorder sees it as if they were.
+/// A sequence of operations as by several clients, recorded.
 async fn history_of(fault: Fault) -> Vec<Violation> {
     let store = Recorded::new(Broken {
         store: MemoryStore::new(),
@@ -239,7 +239,7 @@ async fn history_of(fault: Fault) -> Vec<Violation> {
                 None => drop(store.create(key, value, None).await),
                 Some(entry) => {
                     let _ = store.update(key, entry.revision, value).await;
-                    // Somebody who is late.
+                    // A late writer.
                     let late = Bytes::from(format!("late-{key}-{round}"));
                     let _ = store.update(key, entry.revision, late).await;
                 }
@@ -267,7 +267,7 @@ async fn history_of(fault: Fault) -> Vec<Violation> {
 #[tokio::test]
 async fn finds_nothing_in_a_sound_history() {
     assert_eq!(history_of(Fault::None).await, []);
-    // Nobody was told whether it was written. It was, and that is no violation.
+    // An applied write without an acknowledgement is not a violation.
     assert_eq!(history_of(Fault::Ambiguous).await, []);
 }
 
@@ -359,7 +359,7 @@ fn writes_are_in_the_order_of_time() {
         found(vec![first.clone(), second.clone()]),
         [Violation::Reordered("/b".into(), Revision(6))]
     );
-    // At the same time, any order will do.
+    // Concurrent operations may be in any order.
     let second = Operation {
         invoked: 0,
         ..second
@@ -386,7 +386,7 @@ fn what_nobody_wrote_is_found() {
     );
     let unknown = operation((0, 9), create("/a", "1"), Answer::Unknown);
     assert_eq!(found(vec![unknown, read.clone()]), []);
-    // It was asked for after it had been seen.
+    // The write was invoked after its value was observed.
     let late = operation((6, 9), create("/a", "1"), Answer::Unknown);
     assert_eq!(
         found(vec![late, read.clone()]),

@@ -1,7 +1,7 @@
-//! Deleting entries whose time is over.
+//! Deletes expired entries.
 //!
-//! A task sleeps until the first of them and ends when none is left, so a store without such entries
-//! costs nothing. It holds the store weakly: a store that is dropped is not kept alive by its clock.
+//! A task sleeps until the first deadline and ends without further ones, so a store without expiring
+//! entries has no overhead. It has a weak reference: a store can be dropped while the task sleeps.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,13 +13,14 @@ use tokio::time::{Instant, sleep_until};
 use super::Shared;
 use crate::Revision;
 
-/// The deadline of a key; the revision of its creation tells it from a later key of the same name.
+/// The deadline of a key, with its creation revision to distinguish it from a later key of the same
+/// name.
 type Deadline = Reverse<(Instant, Arc<str>, Revision)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
     queue: Mutex<Queue>,
-    /// A deadline earlier than those known was added.
+    /// Notified when an earlier deadline is added.
     earlier: Arc<Notify>,
 }
 
@@ -30,7 +31,7 @@ struct Queue {
 }
 
 impl Expiry {
-    /// Deletes the entry at `at`, unless it is gone by then.
+    /// Deletes the entry at `at`, unless it was deleted before.
     pub(super) fn add(&self, shared: &Arc<Shared>, at: Instant, key: &str, created: Revision) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.deadlines.push(Reverse((at, Arc::from(key), created)));
@@ -42,7 +43,7 @@ impl Expiry {
         }
     }
 
-    /// Takes what is due, or tells when the next one is. `None` ends the task.
+    /// Takes a due entry, or returns the next deadline. `None` ends the task.
     fn due(&self, now: Instant) -> Option<Result<(Arc<str>, Revision), Instant>> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Reverse((at, _, _))) = queue.deadlines.peek() else {

@@ -1,4 +1,4 @@
-//! The store on disk: what outlives it, and what it refuses to open.
+//! The store on disk: durability, and rejected data files.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,10 +15,10 @@ use lockgate_store::{
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-/// Far longer than any step takes.
+/// Much longer than any step takes.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Makes a new folder each time, all gone with it.
+/// Creates a new directory each time, all removed on drop.
 struct Folders(TempDir, AtomicUsize);
 
 impl Folders {
@@ -49,7 +49,7 @@ async fn lists_by_bloom_filters() {
     let folder = tempfile::tempdir().unwrap();
     let open = || DiskStore::open_with(folder.path(), contract::bloom_options()).unwrap();
     contract::lists_by_bloom_filters(open()).await;
-    // Filters are not on the disk: they are made again.
+    // Filters are not persisted but recomputed.
     let store = open();
     let mut bloom = Bloom::EMPTY;
     bloom.insert(&&b"odd"[..]);
@@ -80,7 +80,7 @@ async fn entries_and_revisions_outlive_the_store() {
     let store = DiskStore::open(folder.path()).unwrap();
     let after = everything(&store).await;
     assert_eq!(after, before);
-    // A watch goes on from where it was, and earlier states can be read.
+    // A watch can be resumed, and earlier states can be read.
     let revision = after.1;
     let (earlier, _) = store.get("/a", ReadAt::Exact(one)).await.unwrap();
     assert_eq!(earlier.unwrap().value, "1");
@@ -94,7 +94,7 @@ async fn entries_and_revisions_outlive_the_store() {
     assert_eq!(event.unwrap().revision(), next);
 }
 
-/// Every change that is remembered.
+/// All changes in the history.
 async fn changes(store: &impl Store, after: Revision) -> Vec<Event> {
     let newest = store.revision().await.unwrap();
     let mut watch = store.watch("", after).await.unwrap();
@@ -106,7 +106,7 @@ async fn changes(store: &impl Store, after: Revision) -> Vec<Event> {
     changes
 }
 
-/// The rows of history in the file.
+/// The rows of the history table.
 fn rows(folder: &Path) -> u64 {
     use redb::{ReadableDatabase as _, ReadableTableMetadata as _};
     let database = redb::Database::open(folder.join("store.redb")).unwrap();
@@ -136,12 +136,12 @@ async fn history_on_disk_is_as_short_as_in_memory() {
     assert_eq!(changes(&store, Revision(597)).await, want);
     let gone = store.watch("/", Revision(596)).await.map(|_| ());
     assert!(matches!(gone, Err(ReadError::Compacted(_))), "{gone:?}");
-    // What is forgotten on purpose is gone with the next write.
+    // Compacted history is removed by the next write.
     store.compact(Revision(599)).await.unwrap();
     store.create("/next", "1".into(), None).await.unwrap();
     store.close().await;
     assert_eq!(rows(folder.path()), 2);
-    // A store that is to remember less does.
+    // With a smaller limit, history is trimmed.
     let less = MemoryOptions {
         max_events: 1,
         ..options
@@ -185,7 +185,7 @@ async fn the_first_format_is_read() {
     assert_eq!(want.len(), 1);
 }
 
-/// A change that is missing would be one that watches never see.
+/// Watches would miss a change that is missing in the history.
 #[tokio::test]
 async fn refuses_a_history_with_a_gap() {
     for gap in [1_u64, 2, 3] {
@@ -207,7 +207,7 @@ async fn refuses_a_history_with_a_gap() {
             transaction.commit().unwrap();
         }
         match DiskStore::open(folder.path()) {
-            // The oldest: it is as if it were forgotten.
+            // The oldest change: the history is the same as if it were compacted.
             Ok(store) if gap == 1 => assert!(store.watch("/", Revision::START).await.is_err()),
             Err(OpenError::Damaged { why, .. }) if gap > 1 => {
                 assert_eq!(why, "its history does not lead to its entries");
@@ -242,14 +242,14 @@ async fn a_snapshot_is_one_state_and_is_restored_as_it_was() {
     let want = everything(&store).await;
     let snapshot = store.snapshot().await.unwrap();
     assert_eq!((snapshot.revision(), snapshot.count()), (want.1, 51));
-    // What is written after it was taken is not in it, whenever it is read.
+    // Later writes are not in the snapshot, even if it is read afterwards.
     for entry in &want.0 {
         store.delete(&entry.key, entry.revision).await.unwrap();
     }
     let snapshot = bytes(snapshot);
     store.close().await;
 
-    // There is something already, and it stays.
+    // An existing store is kept.
     let kept = restore(&folder, &snapshot, RestoreOptions::default());
     assert!(matches!(kept, Err(RestoreError::Exists(_))), "{kept:?}");
     let overwrite = RestoreOptions {
@@ -287,7 +287,7 @@ async fn a_snapshot_is_one_state_and_is_restored_as_it_was() {
         let deadlines: Vec<_> = deadlines.map(|it| it.entry.key.to_string()).collect();
         assert_eq!(deadlines, ["/events/a"]);
     }
-    // Nobody can go on from what happened after the snapshot, and nothing gets its revisions.
+    // Watches cannot be resumed from revisions after the snapshot, and those are not reused.
     let store = DiskStore::open(&folder).unwrap();
     let gone = store.watch("/", seen).await.map(|_| ());
     assert!(matches!(gone, Err(ReadError::Compacted(_))), "{gone:?}");
@@ -309,7 +309,7 @@ async fn times_to_live_go_on() {
     let short = Some(Duration::from_millis(300));
     let changed = store.create("/short", "1".into(), short).await.unwrap();
     store.update("/short", changed, "2".into()).await.unwrap();
-    // Made again without a time to live: the first one's end does not concern it.
+    // Created again without a time to live: the first expiry does not apply.
     let renewed = store.create("/renewed", "1".into(), short).await.unwrap();
     store.delete("/renewed", renewed).await.unwrap();
     store.create("/renewed", "2".into(), None).await.unwrap();
@@ -340,7 +340,7 @@ async fn one_process_at_a_time() {
         std::process::id()
     );
     assert_eq!(error, want);
-    // Dropping the last handle is as good as closing.
+    // Dropping the last handle closes the store.
     drop(store);
     DiskStore::open(folder.path()).unwrap();
 }
@@ -396,7 +396,7 @@ fn says_which_folder_cannot_be_used() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    // Nobody can make files there, not even who may do everything.
+    // Files cannot be created there, not even by root.
     for path in [
         file.as_path(),
         &file.join("below"),
@@ -458,7 +458,7 @@ fn refuses_other_files() {
         let error = DiskStore::open(folder.path()).unwrap_err();
         assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
     }
-    // A database of somebody else.
+    // A database of another program.
     std::fs::remove_file(&path).unwrap();
     drop(redb::Database::create(&path).unwrap());
     let error = DiskStore::open(folder.path()).unwrap_err();
@@ -497,12 +497,12 @@ async fn refuses_a_store_whose_closing_note_is_unreadable() {
         let error = DiskStore::open(folder.path()).unwrap_err();
         assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
     }
-    // A crash while it is written leaves it empty, which says nothing.
+    // A crash while it is written leaves it empty, which is ignored.
     std::fs::write(&note, b"").unwrap();
     drop(DiskStore::open(folder.path()).unwrap());
 }
 
-/// Numbers that look random and are the same every time.
+/// Deterministic pseudo-random numbers.
 fn numbers(mut seed: u64) -> impl Iterator<Item = usize> {
     std::iter::repeat_with(move || {
         seed ^= seed << 13;
@@ -525,7 +525,7 @@ async fn a_flipped_bit_is_noticed_or_changes_nothing() {
     let want = everything(&store).await;
     store.close().await;
     let whole = std::fs::read(&path).unwrap();
-    // Every byte of the head, on which all depends, and some of the rest.
+    // All bytes of the header, on which everything depends, and some of the rest.
     let used = whole.iter().rposition(|&byte| byte != 0).unwrap();
     let mut random = numbers(7);
     let rest: Vec<usize> = random
@@ -586,7 +586,7 @@ async fn write(store: &impl Store, step: &Step) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// However often it is opened again, it is what a store in memory would be.
+    /// However often it is reopened, it is equivalent to an in-memory store.
     #[test]
     fn reopening_changes_nothing(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

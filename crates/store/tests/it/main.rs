@@ -1,4 +1,4 @@
-//! The backends, held to the contract and to what they promise beyond it.
+//! The backends, tested against the contract and their additional guarantees.
 
 mod disk;
 mod memory_cost;
@@ -46,7 +46,7 @@ async fn entries_expire_when_their_time_is_over() {
     let short = Some(Duration::from_secs(5));
     let kept = store.create("/long", "1".into(), long).await.unwrap();
     store.create("/short", "1".into(), short).await.unwrap();
-    // Made again without a time to live: the first one's end does not concern it.
+    // Created again without a time to live: the first expiry does not apply.
     let renewed = store.create("/renewed", "1".into(), short).await.unwrap();
     store.delete("/renewed", renewed).await.unwrap();
     store.create("/renewed", "2".into(), None).await.unwrap();
@@ -81,7 +81,7 @@ async fn history_is_bounded_by_number() {
             .await
             .unwrap();
     }
-    // The slow one is told, and writers never waited for it.
+    // The slow watcher expires, and never blocked writers.
     assert!(matches!(slow.next().await, Err(ReadError::Compacted(_))));
     let old = store.get("/a", ReadAt::Exact(first)).await;
     assert!(matches!(old, Err(ReadError::Compacted(_))), "{old:?}");
@@ -110,7 +110,7 @@ async fn history_is_bounded_by_age() {
     let second = store.update("/a", first, "1".into()).await.unwrap();
     assert!(store.watch("/", first).await.is_ok());
     tokio::time::advance(Duration::from_secs(76)).await;
-    // Writes clean up as they go.
+    // Writes drop history beyond the minimum age.
     let third = store.update("/a", second, "2".into()).await.unwrap();
     assert!(store.watch("/", first).await.is_err());
     assert!(store.watch("/", third).await.is_ok());
@@ -122,5 +122,5 @@ async fn dropping_the_store_ends_its_clock() {
     let ttl = Some(Duration::from_secs(3600));
     store.create("/a", "1".into(), ttl).await.unwrap();
     drop(store);
-    // The runtime ends without waiting an hour for a task.
+    // The runtime shuts down without waiting an hour for a task.
 }

@@ -1,13 +1,13 @@
-//! The memory that a key costs besides its bytes.
+//! The memory overhead per key.
 
 use bytes::Bytes;
 use lockgate_store::{MemoryOptions, MemoryStore, Store as _};
 
 const KEYS: usize = 30_000;
-/// Bytes for each key, those of the key and of the value aside: its place in the tree, what counts its
-/// references, and the change that made it.
+/// The overhead in bytes per key, without its key and value: its tree node, its reference counts, and
+/// its change in the history.
 const PER_KEY: usize = 270;
-/// Bytes for each key whose value is like others, those included in which it differs.
+/// The bytes per key with a compressed value, including the differing strings.
 const PER_ALIKE_KEY: usize = 220;
 
 fn key(number: usize) -> String {
@@ -23,7 +23,7 @@ fn binding(number: usize) -> String {
     )
 }
 
-/// The bytes for each of many keys, and those of the keys and values themselves.
+/// The memory per key for many keys, and the size of keys and values themselves.
 fn cost(options: MemoryOptions) -> (usize, usize) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

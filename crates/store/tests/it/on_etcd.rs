@@ -1,8 +1,8 @@
-//! The backend on real etcd processes. Without an etcd these tests say so and do nothing.
+//! The etcd backend with real etcd processes. Without etcd, these tests are skipped with a notice.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "these are tests; what fails is a panic with its place"
+    reason = "these are tests; a failure is a panic with a location"
 )]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use lockgate_store::{
 use lockgate_testkit::certs::{Authority, Identity};
 use lockgate_testkit::{CutProxy, EtcdCluster, Network};
 
-/// Far longer than any step takes.
+/// Much longer than any step takes.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn options(servers: Vec<String>, prefix: &str) -> EtcdOptions {
@@ -37,7 +37,7 @@ async fn keeps_the_contract() {
         return;
     };
     let count = AtomicUsize::new(0);
-    // Prefixes that are prefixes of each other, and a counter that others use too.
+    // Nested prefixes, and a revision counter shared with others.
     contract::run_all(async || {
         let number = count.fetch_add(1, Ordering::Relaxed);
         open(&cluster, &format!("/contract{number}")).await
@@ -80,7 +80,7 @@ async fn entries_expire_with_their_leases() {
     let one = store.create("/one", "1".into(), short).await.unwrap();
     store.create("/two", "1".into(), short).await.unwrap();
     store.create("/kept", "1".into(), None).await.unwrap();
-    // The lease stays with the key.
+    // The key keeps its lease.
     store.update("/one", one, "2".into()).await.unwrap();
     let mut deleted = Vec::new();
     while deleted.len() < 2 {
@@ -101,7 +101,7 @@ async fn a_prefix_of_others_is_left_alone() {
     };
     let other = open(&cluster, "/registry").await;
     other.create("/pods/a", "1".into(), None).await.unwrap();
-    // Nobody said that this deeper prefix is ours.
+    // This deeper prefix is not marked as Lockgate's.
     let inside = || options(cluster.servers(), "/registry/pods/");
     let refused = EtcdStore::open(inside()).await.unwrap_err();
     let EtcdError::ForeignPrefix { prefix, key } = refused else {
@@ -115,9 +115,9 @@ async fn a_prefix_of_others_is_left_alone() {
     let adopted = EtcdStore::open(adopting).await.unwrap();
     let (entry, _) = adopted.get("/a", ReadAt::Latest).await.unwrap();
     assert_eq!(entry.unwrap().value, "1");
-    // Told once is enough.
+    // Adopting it once is sufficient.
     EtcdStore::open(inside()).await.unwrap();
-    // A neighbour whose name begins alike is nobody's.
+    // A sibling prefix with the same start is not in use.
     EtcdStore::open(options(cluster.servers(), "/registry/po"))
         .await
         .unwrap();
@@ -138,7 +138,7 @@ async fn one_replica_compacts_and_watches_of_another_say_so() {
     };
     let (one, other) = (replica().await, replica().await);
     let first = one.create("/k/a", "0".into(), None).await.unwrap();
-    // A reader without a cache: what it is told is what etcd remembers.
+    // A read that bypasses the cache, and so depends on etcd's history.
     let reads_first = async || {
         let (key, at) = ("/k/none", ReadAt::Exact(first));
         other.inner().get(key, at).await
@@ -159,7 +159,7 @@ async fn one_replica_compacts_and_watches_of_another_say_so() {
         }
         assert!(tokio::time::Instant::now() < end, "nobody compacts");
     };
-    // Whoever was there remembers; who came later does not, and says so.
+    // A store opened before has the history in its cache; one opened later returns an error.
     assert!(reads_first().await.is_ok());
     let too_old = fresh.watch("/k/", first).await.map(|_| ());
     assert!(
@@ -175,7 +175,7 @@ async fn one_replica_compacts_and_watches_of_another_say_so() {
     assert_eq!(check(&recorder.history()), []);
 }
 
-/// A state that the cache never knew is read from etcd.
+/// A state from before the cache was filled is read from etcd.
 #[tokio::test]
 async fn earlier_states_are_read_from_etcd() {
     let Some(cluster) = EtcdCluster::start(1) else {
@@ -225,7 +225,7 @@ async fn earlier_states_are_read_from_etcd() {
     assert_eq!(entry.unwrap().revision, b);
 }
 
-/// Two replicas with a load on each, while something happens.
+/// Two replicas under load, with concurrent faults.
 async fn under_load(
     replicas: &[Recorded<EtcdStore>],
     steps: usize,
@@ -242,7 +242,7 @@ async fn under_load(
     }
 }
 
-/// Everything still works, and nothing in the history is wrong.
+/// Everything still works, and the history has no violations.
 async fn is_sound(recorder: &Recorder, replicas: &[Recorded<EtcdStore>]) {
     let mut last = Revision::START;
     for (index, replica) in replicas.iter().enumerate() {
@@ -250,7 +250,7 @@ async fn is_sound(recorder: &Recorder, replicas: &[Recorded<EtcdStore>]) {
         let create = async || loop {
             match replica.create(&key, "1".into(), None).await {
                 Ok(revision) => break revision,
-                // Written by the attempt before, whose answer was lost.
+                // Written by the previous attempt, whose response was lost.
                 Err(WriteError::AlreadyExists(entry)) => break entry.revision,
                 Err(_) => {}
             }
@@ -259,7 +259,7 @@ async fn is_sound(recorder: &Recorder, replicas: &[Recorded<EtcdStore>]) {
         last = last.max(created.expect("writes again"));
     }
     for replica in replicas {
-        // A watch of everything that each replica remembers, up to the last change.
+        // A watch of each replica's whole history, up to the last change.
         let page = replica.list(List::all("/m/")).await.unwrap();
         assert!(page.revision >= last);
         assert!(replica.failure().is_none());
@@ -268,7 +268,7 @@ async fn is_sound(recorder: &Recorder, replicas: &[Recorded<EtcdStore>]) {
     assert_eq!(violations, []);
 }
 
-/// Replicas that share a recorder, and a watch of everything on each, which nothing may end.
+/// Replicas with a shared recorder, and a watch of everything on each, which must not end.
 async fn replicas(
     servers: &[Vec<String>],
     recorder: &Recorder,
@@ -307,7 +307,7 @@ async fn killed_and_paused_members_lose_nothing() {
     let faults = async {
         for member in 0..3 {
             progress(100).await;
-            // Each of them, so that the leader is among them.
+            // All members in turn, which includes the leader.
             cluster.kill(member);
             progress(50).await;
             tokio::task::block_in_place(|| cluster.restart(member));
@@ -345,7 +345,7 @@ async fn without_quorum_nothing_is_acknowledged_and_all_is_well_after() {
         matches!(refused, Err(ReadError::Unavailable(_))),
         "{refused:?}"
     );
-    // What does not have to be the newest can be read.
+    // Reads that need not be consistent succeed.
     let (entry, _) = store
         .get("/m/a", ReadAt::NotOlderThan(created))
         .await
@@ -371,7 +371,7 @@ async fn a_partition_is_noticed_and_watches_resume_without_a_gap() {
     let (proxy, second) = (CutProxy::start(server).await, CutProxy::start(server).await);
     let url = |proxy: &CutProxy| format!("http://{}", proxy.address());
     let recorder = Recorder::new();
-    // One replica behind two ways of which one is cut, and one that is never.
+    // One replica with two proxies, one of which is cut at a time, and one without.
     let ways = [vec![url(&proxy), url(&second)], cluster.servers()];
     let (replicas, watches) = replicas(&ways, &recorder).await;
     let cuts = async {
@@ -381,7 +381,7 @@ async fn a_partition_is_noticed_and_watches_resume_without_a_gap() {
         {
             for way in [&proxy, &second] {
                 way.set(network);
-                // The other replica writes, so that there is something to miss.
+                // The other replica writes, so that there is an event to miss.
                 let key = format!("/m/{round}-{}", way.address());
                 replicas[1].create(&key, "1".into(), None).await.unwrap();
                 let seen = async {
@@ -414,7 +414,7 @@ async fn large_values_are_refused_and_many_are_read() {
     let large = vec![b'x'; 2 << 20];
     let refused = store.create("/large", large.into(), None).await;
     assert!(matches!(refused, Err(WriteError::TooLarge)), "{refused:?}");
-    // More than a page, each larger than what a frame takes.
+    // More than one page, with a size above one frame.
     let value = bytes::Bytes::from(vec![b'x'; 20_000]);
     let keys: Vec<_> = (0..2_100)
         .map(|index| format!("/many/{index:05}"))
@@ -456,7 +456,8 @@ async fn clients_and_members_verify_each_other() {
         ..options(cluster.servers(), "/registry")
     };
     let other = Authority::new("other-ca");
-    // Members of others, clients of others, and clients that show nothing.
+    // Server certificates of another CA, client certificates of another CA, and clients without
+    // one.
     for refused in [
         with(&other, Some(identity(&authority))),
         with(&authority, Some(identity(&other))),
@@ -489,7 +490,7 @@ async fn reaches_a_revision() {
     let wanted = Revision(now.0 + 1000);
     store.reach(wanted).await.unwrap();
     assert!(store.create("/a", "1".into(), None).await.unwrap() > wanted);
-    // What was reached is reached.
+    // A revision that is already reached stays.
     let now = store.revision().await.unwrap();
     store.reach(wanted).await.unwrap();
     assert_eq!(store.revision().await.unwrap(), now);

@@ -1,4 +1,4 @@
-//! Every relative link of the documentation leads to a file, and to a heading of it.
+//! Every relative link of the documentation has an existing file and heading as its target.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,7 +41,7 @@ fn broken_links(page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap();
     let mut broken = Vec::new();
     for link in links(&text) {
-        // Links out of the repository are somebody else's to keep.
+        // External links are not checked.
         if link.contains("://") || link.starts_with("mailto:") {
             continue;
         }
@@ -67,7 +67,7 @@ fn broken_links(page: &Path) -> Vec<String> {
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in prose(text) {
-        // Every other piece between backticks is code.
+        // Every second piece between backticks is code.
         for piece in line.split('`').step_by(2) {
             let mut rest = piece;
             while let Some((_, tail)) = rest.split_once("](") {
@@ -101,7 +101,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The anchors of the headings, as Git hosts make them.
+/// The anchors of the headings, as Git hosts generate them.
 fn anchors(text: &str) -> BTreeSet<String> {
     prose(text)
         .filter(|line| line.starts_with('#'))

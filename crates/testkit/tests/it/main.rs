@@ -1,4 +1,4 @@
-//! Laws of the workspace, checked on its sources.
+//! Rules of the workspace, checked on its sources.
 
 #![allow(
     clippy::panic,

@@ -1,15 +1,15 @@
-//! The top-level modules of every crate form a DAG: whoever reads a module needs those it uses, and
-//! never itself again.
+//! The top-level modules of every crate form a DAG: understanding a module requires those it uses, and never itself
+//! again.
 //!
 //! The graph is computed from the sources: a module uses another when one of its files names it after
-//! `crate::`, or after enough `super::`. Tests are no part of a module here.
+//! `crate::`, or after enough `super::`. Test modules are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates that still have circles, and the sizes of these. An entry that is no longer needed, or is
-/// larger than needed, fails the test, so that the list only shrinks.
+/// Crates with remaining cycles, and their sizes. An entry that is no longer needed, or larger than needed, fails the
+/// test, so that the list only shrinks.
 const KNOTS: &[(&str, &[usize])] = &[];
 
 /// Crates whose `lib.rs` lists the modules bottom up: each uses only its own group and those above.
@@ -22,7 +22,7 @@ fn workspace() -> PathBuf {
     crates.parent().unwrap().to_owned()
 }
 
-/// The crates of the workspace by the names of their folders.
+/// The crates of the workspace by folder name.
 fn crates() -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
     for parent in ["crates", "apps", "examples"] {
@@ -56,7 +56,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The path of the module in a file: `["write", "create"]` for `write/create.rs`, nothing for the root.
+/// The path of the module in a file: `["write", "create"]` for `write/create.rs`, empty for the root.
 fn module_path(src: &Path, file: &Path) -> Vec<String> {
     let relative = file.strip_prefix(src).unwrap().with_extension("");
     let mut steps: Vec<String> = relative
@@ -72,7 +72,7 @@ fn module_path(src: &Path, file: &Path) -> Vec<String> {
     steps
 }
 
-/// The words and marks of a source text, without comments, literals and test modules.
+/// The identifiers and punctuation of a source text, without comments, literals and test modules.
 fn tokens(text: &str) -> Vec<&str> {
     let bytes = text.as_bytes();
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
@@ -108,7 +108,7 @@ fn tokens(text: &str) -> Vec<&str> {
     without_tests(tokens)
 }
 
-/// The length of the raw string a text begins with.
+/// The length of the raw string at the start of a text.
 fn raw_string(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("br").or_else(|| text.strip_prefix('r'))?;
     let hashes = rest.bytes().take_while(|&byte| byte == b'#').count();
@@ -118,7 +118,7 @@ fn raw_string(text: &str) -> Option<usize> {
     Some(text.len() - body.len() + end)
 }
 
-/// The length of the literal a text begins with.
+/// The length of the literal at the start of a text.
 fn quoted(text: &str, quote: u8) -> usize {
     let bytes = text.as_bytes();
     let mut at = 1;
@@ -128,7 +128,7 @@ fn quoted(text: &str, quote: u8) -> usize {
     (at + 1).min(text.len())
 }
 
-/// Drops what `#[cfg(test)]` stands before.
+/// Removes the items after `#[cfg(test)]`.
 fn without_tests(tokens: Vec<&str>) -> Vec<&str> {
     const CFG_TEST: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let mut kept = Vec::with_capacity(tokens.len());
@@ -200,7 +200,7 @@ fn used(path: &[String], tokens: &[&str], modules: &BTreeSet<String>) -> BTreeSe
     used
 }
 
-/// The place after `crate::`, or after `super::` as often as leads to the root.
+/// The position after `crate::`, or after as many `super::` as lead to the root.
 fn after_root(path: &[String], tokens: &[&str], at: usize) -> Option<usize> {
     if tokens[at..].starts_with(&["crate", ":", ":"]) {
         return Some(at + 3);
@@ -254,7 +254,7 @@ fn reachable<'g>(graph: &'g Graph, from: &str) -> BTreeSet<&'g str> {
     seen
 }
 
-/// The groups of modules that use each other, largest first.
+/// The strongly connected components with more than one module, largest first.
 fn knots(graph: &Graph) -> Vec<Vec<String>> {
     let reachable: BTreeMap<&str, BTreeSet<&str>> = graph
         .keys()
@@ -297,7 +297,7 @@ fn the_modules_of_a_crate_form_no_circles() {
     );
 }
 
-/// The modules that a `lib.rs` declares, in groups that blank lines part.
+/// The modules that a `lib.rs` declares, in groups separated by blank lines.
 fn declared(src: &Path) -> Vec<Vec<String>> {
     let text = fs::read_to_string(src.join("lib.rs")).unwrap();
     let mut groups = vec![Vec::new()];

@@ -30,7 +30,7 @@ fn by_host(api: Api<Service>) -> Cache<Service> {
     Cache::of(api).index("hostname", keys).start()
 }
 
-/// Denies a host name that another Service has.
+/// Denies a host name that is in use by another Service.
 struct Hosts(Cache<Service>);
 
 impl Validator<Service> for Hosts {
@@ -82,10 +82,10 @@ async fn until(mut is_true: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn a_webhook_validates_against_what_is_cached() {
-    // The objects are those of the server that the webhook is registered with.
+    // The objects are on the API server that calls the webhook.
     let objects = TestServer::start_with(Settings::default()).await.unwrap();
     let cache = by_host(Api::all(client(&objects).await));
-    // Before the first list nothing is known, and that is no answer.
+    // Before the first list the cache is not synced, which is an error.
     assert_eq!(
         cache.by_index("hostname", "a").unwrap_err(),
         CacheError::NotSynced(String::from("Service"))
@@ -112,7 +112,7 @@ async fn a_webhook_validates_against_what_is_cached() {
     let found = || cache.by_index("hostname", "shop.example.com").unwrap();
     until(async || found().len() == 1).await;
     assert!(cache.get("default", "shop").unwrap().is_some());
-    // The same Service keeps its name, another does not get it.
+    // The same Service may keep its host name, another may not use it.
     cluster
         .apply(&service("shop", "shop.example.com"))
         .await
@@ -130,7 +130,7 @@ async fn a_webhook_validates_against_what_is_cached() {
         "{refused}"
     );
 
-    // A change moves it in the index.
+    // An update moves it in the index.
     objects
         .apply(&service("shop", "new.example.com"))
         .await

@@ -23,12 +23,12 @@ pub struct PluginConfiguration {
     pub static_manifests_dir: Option<PathBuf>,
 }
 
-/// Reads the file given by `--admission-control-config-file` and what it refers to, for the plugin
-/// called `plugin`, which calls webhooks. A plugin that is not mentioned has the default configuration.
+/// Loads the file given by `--admission-control-config-file` and the files it refers to, for the webhook plugin
+/// `plugin`. A plugin that is not listed has the default configuration.
 ///
 /// # Errors
 ///
-/// A file cannot be read or does not say what it should, in upstream's words.
+/// Fails if a file cannot be read or is invalid, with upstream's message.
 pub fn load(file: &Path, plugin: &str) -> Result<PluginConfiguration, CredentialsError> {
     match plugin_part(file, plugin)? {
         None => Ok(PluginConfiguration::default()),
@@ -36,12 +36,12 @@ pub fn load(file: &Path, plugin: &str) -> Result<PluginConfiguration, Credential
     }
 }
 
-/// Reads the part of that file, or of the file it names, that is for one plugin: YAML, or nothing when
-/// the plugin is not mentioned.
+/// Reads the configuration of one plugin from that file, or from the file it refers to: YAML, or `None` if the plugin
+/// is not listed.
 ///
 /// # Errors
 ///
-/// A file cannot be read or does not say what it should, in upstream's words.
+/// Fails if a file cannot be read or is invalid, with upstream's message.
 pub fn plugin_part(file: &Path, plugin: &str) -> Result<Option<String>, CredentialsError> {
     let text = std::fs::read(file).map_err(|error| {
         let shown = quote(&file.display().to_string());
@@ -50,7 +50,7 @@ pub fn plugin_part(file: &Path, plugin: &str) -> Result<Option<String>, Credenti
     })?;
     let document = parse(&text)?;
     let root = document.root();
-    // In the old form the file is the configuration of one plugin.
+    // In the legacy format the file is the configuration of one plugin.
     for (member, reader) in [
         ("imagePolicy", "ImagePolicyWebhook"),
         ("podNodeSelectorPluginConfig", "PodNodeSelector"),
@@ -66,7 +66,7 @@ pub fn plugin_part(file: &Path, plugin: &str) -> Result<Option<String>, Credenti
         "AdmissionConfiguration",
     )
     .map_err(|error| match error.0.starts_with("no kind ") {
-        // UPSTREAM: schemes are named by the place they are made at.
+        // UPSTREAM: schemes are named after the file that creates them.
         true => {
             format!("{error} in scheme \"k8s.io/apiserver/pkg/server/options/admission.go:51\"")
         }
@@ -130,11 +130,11 @@ fn webhook_admission(root: Value<'_>) -> Result<PluginConfiguration, Credentials
     Ok(configuration)
 }
 
-/// Reads the users and the current context of a kubeconfig; `file` is what paths are relative to.
+/// Parses the users and the current context of a kubeconfig; paths are relative to `file`.
 ///
 /// # Errors
 ///
-/// The text is not YAML or a member has the wrong type.
+/// Fails if the text is not YAML or a field has the wrong type.
 pub fn parse_kubeconfig(text: &[u8], file: &Path) -> Result<Credentials, CredentialsError> {
     let document = parse(text)?;
     let root = document.root();
@@ -240,7 +240,7 @@ fn expect_type(root: Value<'_>, versions: &[&str], kind: &str) -> Result<(), Cre
     Ok(())
 }
 
-/// Collects members that are unknown or repeated.
+/// Collects unknown and duplicate fields.
 #[derive(Default)]
 struct Strict {
     findings: Vec<StrictFinding>,
@@ -284,7 +284,7 @@ fn members_of<'d>(value: Value<'d>, key: &str) -> impl Iterator<Item = Value<'d>
     value.get(key).into_iter().flat_map(|value| value.items())
 }
 
-/// The text of a member; empty when it is absent.
+/// The string value of a field; empty when absent.
 fn text_of(value: Value<'_>, key: &str) -> Result<String, CredentialsError> {
     match value.get(key).filter(|value| !value.is_null()) {
         None => Ok(String::new()),
@@ -315,13 +315,13 @@ fn some(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// A path as seen from the folder of `file`.
+/// A path relative to the folder of `file`.
 fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent()
         .map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
 }
 
-/// Why a file cannot be opened, in the words of Go.
+/// The error of opening a file, in Go's format.
 pub(super) fn open_error(file: &Path, error: &io::Error) -> String {
     let problem = error.to_string();
     let problem = problem.split(" (os error").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Calls that succeed: what is sent, what is kept, what is read.
+//! Successful calls: the request, connection reuse, and the response.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -123,7 +123,7 @@ async fn keeps_connections_and_shares_them_between_equal_clients() {
     }
     assert_eq!(server.connections(), 1);
 
-    // With the last client, the connections go.
+    // The connections are closed with the last client.
     server.wait_for_open_connections(1).await;
     drop((first, second, other));
     tokio::time::timeout(AMPLE, server.wait_for_open_connections(0))

@@ -63,7 +63,7 @@ async fn shows_a_certificate_to_those_who_ask() {
 async fn shows_nothing_to_whom_a_webhook_points() {
     let authority = Authority::new("clients");
     let identity = authority.issue(&["caller"]);
-    // Both trust the same clients: whoever asked for a certificate elsewhere would get it.
+    // Both require certificates of the same client CA: a followed redirect would present the webhook's.
     let start = || async {
         WebhookServer::builder()
             .client_ca(authority.pem())

@@ -1,5 +1,5 @@
-//! The fault matrix: every way a call can fail ends within its deadline, says where it stopped, and
-//! says it in the words of Go's client (recorded from a real one where they are not obvious).
+//! The fault matrix: every way a call can fail ends within its deadline, reports the phase, and has the error message
+//! of Go's client (recorded from a real one where it is not obvious).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use crate::support::{AMPLE, caller, client_of, failure, post, says, service_config, url_config};
 
-/// For calls that are meant to run into their deadline.
+/// For calls that are expected to time out.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// The prefix of a failure message.
@@ -98,7 +98,7 @@ async fn stalled_handshake() {
     );
 }
 
-/// Answers each connection with bytes that are not TLS, or with nothing.
+/// Responds on each connection with bytes that are not TLS, or with nothing.
 async fn plain_server(bytes: &'static [u8]) -> (String, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("https://{}/", listener.local_addr().expect("an address"));
@@ -314,7 +314,7 @@ async fn late_answer() {
             true,
             &posting(&server, "1s", "context deadline exceeded"),
         );
-        // What comes too late is nobody's answer.
+        // A late response is dropped.
         gate.open();
         let posted = post(client.as_ref(), AMPLE).await;
         assert_eq!(posted.result.unwrap().code, 200);
@@ -350,7 +350,7 @@ async fn reset_after_the_headers() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
     server.script("/", [Answer::raw(head, Ending::Reset)]);
     let error = failure(client_of(&server, "/").as_ref(), AMPLE).await;
-    // Reading may learn of the reset before it has seen the headers.
+    // The reset may be received before the headers.
     assert!(
         matches!(error.phase, Phase::Read | Phase::Wait),
         "{error:?}"
@@ -376,7 +376,7 @@ async fn stalled_and_dripping_answers() {
             true,
             &format!("{UNREADABLE}context deadline exceeded"),
         );
-        // The connection is not left behind.
+        // The connection does not leak.
         tokio::time::timeout(AMPLE, server.wait_for_open_connections(0))
             .await
             .expect("the connection is closed");
@@ -395,7 +395,7 @@ async fn huge_answers() {
         false,
         &too_large,
     );
-    // A small answer that unzips to a huge one.
+    // A small response that decompresses to a huge one.
     let zeros = vec![0; MAX_ANSWER_BYTES + 1];
     server.script("/", [Answer::gzip(200, &zeros)]);
     says(
@@ -457,7 +457,7 @@ async fn reviews_that_are_not_taken() {
         }
         let server = builder.start().await;
         let client = client_of(&server, "/");
-        // Larger than what the system takes before anybody reads.
+        // Larger than the kernel's socket buffers.
         let body = vec![b' '; 32 << 20];
         let posted = client.post(Post {
             body: body.into(),
@@ -467,8 +467,8 @@ async fn reviews_that_are_not_taken() {
         let error = posted.expect("an end").result.unwrap_err();
         let want = posting(&server, "1s", "context deadline exceeded");
         assert_eq!((error.message, error.timed_out), (want, true));
-        // Over HTTP/2 it is flow control that holds the review back, which cannot be told from
-        // waiting.
+        // Over HTTP/2 flow control blocks the request body, which cannot be distinguished from waiting for the
+        // response.
         if http1 {
             assert_eq!(error.phase, Phase::Write);
         }

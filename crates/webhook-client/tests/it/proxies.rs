@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::{AMPLE, answer, failure, says, service_config};
 
-/// A proxy that connects everybody to one place, or refuses everybody.
+/// A proxy that connects every client to one address, or rejects every client.
 struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -77,7 +77,7 @@ impl Drop for Proxy {
 async fn reaches_services_through_a_proxy() {
     let server = WebhookServer::start().await;
     let proxy = Proxy::start(Some(server.address())).await;
-    // The proxy finds the service: the resolver, which would ask DNS, is not used.
+    // The proxy resolves the service: the resolver, which would use DNS, is not called.
     let caller = HttpsCaller::new(proxy.settings(""));
     let config = service_config("hook", None, server.ca_pem());
     let client = caller.client(&config).unwrap();

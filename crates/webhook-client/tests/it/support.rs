@@ -1,4 +1,4 @@
-//! Test support besides the server.
+//! Test support.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use lockgate_webhook_client::call::{
 };
 use lockgate_webhook_client::{HttpsCaller, Settings};
 
-/// Long enough for anything that does not wait on purpose.
+/// Long enough for any call without a deliberate delay.
 pub(crate) const AMPLE: Duration = Duration::from_secs(10);
 
 /// The tolerated delay after the deadline on a busy machine.
@@ -50,7 +50,7 @@ pub(crate) fn client_of(server: &WebhookServer, path: &str) -> Arc<dyn Client> {
     caller().client(&config).expect("a client")
 }
 
-/// Posts a review; a call that outlives its deadline is a failure.
+/// Posts a review, and fails if the call exceeds its deadline.
 pub(crate) async fn post(client: &dyn Client, timeout: Duration) -> Posted {
     let posted = client.post(Post {
         body: REVIEW.into(),

@@ -1,4 +1,4 @@
-//! Compile tests of the attribute: valid uses, and each mistake with its message.
+//! Compile tests of the attribute: valid uses, and each error with its message.
 
 #[test]
 fn messages_are_as_recorded() {

@@ -25,11 +25,11 @@ enum Value {
 pub(super) struct Item {
     pub(super) span: Span,
     pub(super) text: String,
-    /// Written without quotes.
+    /// A bare word, without quotes.
     pub(super) is_word: bool,
 }
 
-/// Cuts the arguments apart.
+/// Splits the arguments.
 pub(super) fn split(tokens: TokenStream) -> Result<Vec<Argument>, Problem> {
     let tokens = visible(tokens);
     let parts = at_commas(&tokens);
@@ -38,7 +38,7 @@ pub(super) fn split(tokens: TokenStream) -> Result<Vec<Argument>, Problem> {
 
 fn at_commas(tokens: &[TokenTree]) -> Vec<&[TokenTree]> {
     let mut parts: Vec<_> = tokens.split(|token| is_punct(token, ',')).collect();
-    // A comma may stand at the end.
+    // A trailing comma is allowed.
     if parts.last().is_some_and(|last| last.is_empty()) {
         parts.pop();
     }
@@ -125,7 +125,7 @@ fn item(tokens: &[TokenTree], before: Span) -> Result<Item, Problem> {
             {
                 text.push_str(&number.to_string());
             }
-            // Printed no deeper than this: it may be nested deeply.
+            // Printed only up to this depth: it may be deeply nested.
             TokenTree::Group(group) => {
                 let problem = Problem::new(group.span(), "unexpected bracket in a value");
                 return Err(problem.with_help("put the value in quotes"));
@@ -149,7 +149,7 @@ fn is_punct(token: &TokenTree, character: char) -> bool {
 }
 
 impl Argument {
-    /// The one value.
+    /// The single value.
     pub(super) fn single(&self) -> Result<&Item, Problem> {
         match &self.value {
             Value::Single(item) => Ok(item),
@@ -171,7 +171,7 @@ impl Argument {
         }
     }
 
-    /// Values with names.
+    /// Key-value pairs.
     pub(super) fn pairs(&self) -> Result<&[(Item, Item)], Problem> {
         match &self.value {
             Value::Pairs(pairs) => Ok(pairs),
@@ -184,7 +184,7 @@ impl Argument {
         }
     }
 
-    /// Yes, or no.
+    /// A boolean.
     pub(super) fn flag(&self) -> Result<bool, Problem> {
         match &self.value {
             Value::Absent => Ok(true),

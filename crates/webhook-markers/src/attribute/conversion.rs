@@ -20,11 +20,11 @@ const ARGUMENTS: &[&str] = &[
     "url",
 ];
 
-/// Reads what the attribute on `impl Hub for T` says. `at` is where the attribute stands.
+/// Parses the attribute of `impl Hub for T`. `at` is the location of the attribute.
 ///
 /// # Errors
 ///
-/// Everything that is wrong, so that it can be put right at once.
+/// Returns all errors at once.
 pub fn read_conversion(
     arguments: TokenStream,
     header: &HubHeader,

@@ -1,4 +1,4 @@
-//! The item below the attribute: the head of an `impl`, and the names of the methods in it.
+//! The annotated item: the head of an `impl`, and the names of its methods.
 //!
 //! Parsed by hand rather than as a syntax tree: the command reads uncompiled files, and the cost of a method's body
 //! must be linear in its length.
@@ -11,29 +11,28 @@ use crate::Role;
 /// The head of `impl Validator<K> for T` or `impl Mutator<K> for T`.
 #[derive(Debug, Clone)]
 pub struct Header {
-    /// By the trait.
+    /// According to the trait.
     pub role: Role,
-    /// The place of the trait's name.
+    /// The location of the trait's name.
     pub span: Span,
-    /// `<…>` after `impl`, or nothing.
+    /// `<…>` after `impl`, may be empty.
     pub generics: Vec<TokenTree>,
     /// `K`
     pub kind: Vec<TokenTree>,
     /// `T`
     pub target: Vec<TokenTree>,
-    /// `where …`, or nothing.
+    /// `where …`, may be empty.
     pub where_clause: Vec<TokenTree>,
-    /// The names of the functions inside.
+    /// The names of the methods.
     pub methods: Vec<Ident>,
 }
 
 impl Header {
-    /// Reads a head from where an item starts; other attributes may stand before it. Returns how many
-    /// tokens it took.
+    /// Parses a head at the start of an item, after any other attributes. Returns the number of consumed tokens.
     ///
     /// # Errors
     ///
-    /// It is another item.
+    /// Fails for any other item.
     pub fn read(tokens: &[TokenTree]) -> Result<(Self, usize), Problem> {
         let other = |token: Option<&TokenTree>| {
             let message =
@@ -59,20 +58,20 @@ impl Header {
 /// The head of `impl Hub for T`.
 #[derive(Debug, Clone)]
 pub struct HubHeader {
-    /// The place of the trait's name.
+    /// The location of the trait's name.
     pub span: Span,
     /// `T`
     pub target: Vec<TokenTree>,
-    /// The group in a literal `API_VERSION`; `None` if it is written in another way.
+    /// The group in a literal `API_VERSION`; `None` if it is not a literal.
     pub group: Option<String>,
 }
 
 impl HubHeader {
-    /// Reads a head from where an item starts; other attributes may stand before it.
+    /// Parses a head at the start of an item, after any other attributes.
     ///
     /// # Errors
     ///
-    /// It is another item.
+    /// Fails for any other item.
     pub fn read(tokens: &[TokenTree]) -> Result<Self, Problem> {
         let other = |token: Option<&TokenTree>| {
             let problem = Problem::new(span_of(token), "`conversion` must be on `impl Hub for T`");
@@ -101,7 +100,7 @@ struct ImplHead {
 }
 
 impl ImplHead {
-    /// Reads a head and returns how many tokens it took, or the token at which it is another item.
+    /// Parses a head and returns the number of consumed tokens, or the unexpected token.
     fn read(tokens: &[TokenTree]) -> Result<(Self, usize), Option<&TokenTree>> {
         let mut at = 0;
         while let [TokenTree::Punct(hash), TokenTree::Group(group), ..] = &tokens[at..]
@@ -169,7 +168,7 @@ fn group(body: &Group) -> Option<String> {
     Some(group.to_owned())
 }
 
-/// The role, where it is said, and the kind.
+/// The role, if given, and the kind.
 fn trait_of(path: &[TokenTree]) -> Option<(Role, Span, Vec<TokenTree>)> {
     let open = path.iter().position(|token| is_punct(token, '<'))?;
     let name = path.get(open.checked_sub(1)?)?;
@@ -220,7 +219,7 @@ fn until(tokens: &[TokenTree], is_end: impl Fn(&TokenTree) -> bool) -> usize {
     tokens.len()
 }
 
-/// The first half of `->` or `=>`, whose second is no bracket.
+/// The first character of `->` or `=>`, whose second is not a bracket.
 fn starts_arrow(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Punct(punct)
         if matches!(punct.as_char(), '-' | '=') && punct.spacing() == Spacing::Joint)

@@ -19,7 +19,7 @@ impl Mutator<ConfigMap> for Labels {
     }
 }
 
-/// Sees the object after the mutator, and refuses one in which its label is missing.
+/// Validates the object after mutation, and denies one without the label.
 impl Validator<ConfigMap> for Labels {
     async fn create(&self, ctx: &Context, object: &Object<ConfigMap>) -> Verdict {
         ctx.warn("seen");

@@ -1,4 +1,4 @@
-//! ConversionReviews: all objects of a review are converted, or none.
+//! ConversionReviews: either all objects of a review are converted, or none.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -16,30 +16,30 @@ use serde_json::{Value, json};
 use super::Conversion;
 use crate::review::{ReviewError, lenient, panic_text};
 
-/// Other reviews get their turn after this many objects.
+/// Yields to other reviews after this many objects.
 const TURN: usize = 16;
 
-/// The answer to one ConversionReview.
+/// The response to one ConversionReview.
 #[derive(Debug)]
 pub struct Converted {
     /// The HTTP status code.
     pub code: u16,
-    /// The body: a review, or an error text.
+    /// The body: a review, or an error message.
     pub body: Vec<u8>,
     /// The uid of the review, if it could be read.
     pub uid: Option<String>,
-    /// The objects that were converted, or the reason why none was.
+    /// The converted objects, or the error.
     pub outcome: Result<Vec<ConvertedObjects>, ReviewError>,
 }
 
-/// Objects of one review that had the same kind and version.
+/// Objects of one review with the same kind and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConvertedObjects {
     /// Their kind.
     pub kind: &'static str,
-    /// The version they had.
+    /// Their original version.
     pub from: &'static str,
-    /// The version they have now.
+    /// Their desired version.
     pub to: &'static str,
     /// The number of objects.
     pub count: u64,
@@ -80,7 +80,7 @@ struct TypeMeta<'b> {
     kind: Cow<'b, str>,
 }
 
-/// Answers one review with the conversions that are served at a path.
+/// Handles one review with the conversions at a path.
 pub(crate) async fn answer(
     conversions: &[Arc<Conversion>],
     body: Bytes,
@@ -149,11 +149,11 @@ pub(crate) async fn answer(
     }
 }
 
-/// The API server shows the text of a failure to its client.
+/// The API server returns the message of a failure to its client.
 fn failed(api_version: &str, uid: String, error: ReviewError) -> Converted {
     let message = match &error {
         ReviewError::Malformed(message) | ReviewError::Fault(message) => message.clone(),
-        // What went wrong inside is for our log.
+        // Internal errors are only logged.
         ReviewError::Panicked(_) | ReviewError::TooLate => {
             format!("the webhook could not convert; its log has the reason under uid {uid}")
         }
@@ -217,7 +217,7 @@ async fn convert(
 fn count(counts: &mut Vec<ConvertedObjects>, conversion: &Conversion, from: &str, to: &str) {
     let known = conversion.api_versions();
     let find = |version: &str| known.iter().copied().find(|known| *known == version);
-    // Both are known, since the conversion between them succeeded.
+    // Both versions exist, since the conversion between them succeeded.
     let (Some(from), Some(to)) = (find(from), find(to)) else {
         return;
     };
@@ -234,7 +234,7 @@ fn count(counts: &mut Vec<ConvertedObjects>, conversion: &Conversion, from: &str
     }
 }
 
-/// Lets other tasks run.
+/// Yields to other tasks.
 async fn give_way() {
     let mut gave = false;
     poll_fn(|context| {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Members that name an element among its siblings, the most telling first.
+/// Fields that identify an element among its siblings, the most specific first.
 const KEYS: [&str; 9] = [
     "name",
     "uid",
@@ -15,11 +15,10 @@ const KEYS: [&str; 9] = [
     "type",
 ];
 
-/// Beyond this many comparisons the middle of two lists counts as wholly different.
+/// Above this number of comparisons, the middle parts of two lists count as entirely different.
 const MAX_COMPARISONS: usize = 1_000_000;
 
-/// Pairs of places, growing on both sides: the element of `from` and the one of `to` that is the same,
-/// perhaps changed.
+/// Ascending pairs of positions: the element of `from` and the same, possibly changed, element of `to`.
 pub(super) fn align(from: &[Value], to: &[Value]) -> Vec<(usize, usize)> {
     let key = common_key(from, to);
     let same = |a: &Value, b: &Value| match key {
@@ -66,7 +65,7 @@ fn longest_common(
     if from.is_empty() || to.is_empty() || from.len().saturating_mul(to.len()) > MAX_COMPARISONS {
         return Vec::new();
     }
-    // lengths[i][j]: how many elements from[i..] and to[j..] have in common.
+    // lengths[i][j]: the length of the longest common subsequence of from[i..] and to[j..].
     let width = to.len() + 1;
     let mut lengths = vec![0_u32; (from.len() + 1) * width];
     for i in (0..from.len()).rev() {

@@ -1,11 +1,11 @@
-//! The changes between two documents. Both nest at most [`MAX_DEPTH`](crate::MAX_DEPTH) levels.
+//! The changes between two documents. Both are nested at most [`MAX_DEPTH`](crate::MAX_DEPTH) levels.
 
 use serde_json::{Map, Value};
 
 use super::align::align;
 use super::{Change, Pointer};
 
-/// A list with more changes is replaced as a whole: API servers take 10,000 in a patch.
+/// A list with more changes is replaced as a whole: API servers limit a patch to 10,000 operations.
 const MAX_CHANGES_OF_A_LIST: usize = 1_000;
 
 pub(super) fn diff(from: &Value, to: &Value, path: &Pointer, changes: &mut Vec<Change>) {
@@ -43,7 +43,7 @@ fn diff_objects(
     }
     for (name, value) in to {
         match from.get(name) {
-            // Most of an object stays as it is; what does needs no path.
+            // Most of an object is unchanged; unchanged values need no path.
             Some(before) if before == value => {}
             Some(before) => diff(before, value, &path.child(name), changes),
             None => changes.push(Change::Add {
@@ -54,10 +54,9 @@ fn diff_objects(
     }
 }
 
-/// Between two elements that stay, the others are replaced one by one as far as both sides go; what is
-/// left over is removed or added.
+/// Between two kept elements, the others are replaced pairwise; the remaining ones are removed or added.
 fn diff_lists(from: &[Value], to: &[Value], path: &Pointer, changes: &mut Vec<Change>) {
-    // The position of the next element in the list with the changes so far.
+    // The position of the next element in the list after the changes so far.
     let mut place = 0;
     let mut length = from.len();
     let (mut next_from, mut next_to) = (0, 0);

@@ -1,4 +1,4 @@
-//! Carrying a change of the typed object over to the object that was sent.
+//! Merges a change of the typed object into the original object.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +14,7 @@ use crate::object::decode;
 
 /// Merges the change of a typed view from `before` to `after` into `sent`.
 ///
-/// Fields outside the view are kept. All three nest at most [`MAX_DEPTH`](crate::MAX_DEPTH) levels.
+/// Fields outside the view are kept. All three are nested at most [`MAX_DEPTH`](crate::MAX_DEPTH) levels.
 #[must_use]
 pub fn merge(sent: &Value, before: &Value, after: &Value) -> Value {
     if before == after {
@@ -25,7 +25,7 @@ pub fn merge(sent: &Value, before: &Value, after: &Value) -> Value {
             merge_objects(sent, before, after).into()
         }
         (Value::Array(sent), Value::Array(before), Value::Array(after))
-            // The view shows one element for each that was sent, or it is no view.
+            // A view has the same number of elements as the original list, otherwise it is not a view.
             if sent.len() == before.len() =>
         {
             merge_lists(sent, before, after).into()
@@ -34,10 +34,10 @@ pub fn merge(sent: &Value, before: &Value, after: &Value) -> Value {
     }
 }
 
-/// The members of an object, each as its text.
+/// The fields of an object, each as JSON text.
 type Members<'t> = BTreeMap<Cow<'t, str>, &'t RawValue>;
 
-/// The three texts of a value: as it was sent, and its typed view before and after the change.
+/// The three texts of a value: the original, and its typed view before and after the change.
 #[derive(Clone, Copy)]
 pub(super) struct Texts<'t> {
     pub(super) sent: &'t str,
@@ -46,14 +46,14 @@ pub(super) struct Texts<'t> {
 }
 
 impl<'t> Texts<'t> {
-    /// The members of each. None if one of them is no object.
+    /// The fields of each. `None` if one of them is not an object.
     fn members(self) -> Option<[Members<'t>; 3]> {
         let read = |text| serde_json::from_str(text).ok();
         Some([read(self.sent)?, read(self.before)?, read(self.after)?])
     }
 
-    /// The changes from what was sent to what [`merge`] makes of it. Most of an object stays as it is: of the
-    /// texts, only what differs is read.
+    /// The changes from the original to the result of [`merge`]. Most of an object is unchanged: only differing texts
+    /// are parsed.
     pub(super) fn changes(
         self,
         path: &Pointer,
@@ -92,7 +92,7 @@ impl<'t> Texts<'t> {
                     let value: Value = decode(after.get(), "object")?;
                     let before: Option<Value> =
                         before.map(|it| decode(it, "object")).transpose()?;
-                    // Texts of equal values may differ: hash maps have no order.
+                    // Texts of equal values may differ: hash maps have no fixed order.
                     if before.as_ref() != Some(&value) {
                         let path = path.child(&name);
                         changes_so_far.push(Change::Add { path, value });
@@ -112,7 +112,7 @@ fn merge_objects(
     let mut merged = Map::new();
     for (name, value) in sent {
         match (before.get(name), after.get(name)) {
-            // Taken away by the change.
+            // Removed by the change.
             (Some(_), None) => {}
             (Some(before), Some(after)) => {
                 merged.insert(name.clone(), merge(value, before, after));
@@ -120,7 +120,7 @@ fn merge_objects(
             (None, None) => {
                 merged.insert(name.clone(), value.clone());
             }
-            // Was there, but not shown: empty, most likely.
+            // Present, but not in the view: most likely empty.
             (None, Some(after)) => {
                 let nothing = Value::Object(Map::new());
                 merged.insert(name.clone(), merge(value, &nothing, after));
@@ -128,7 +128,7 @@ fn merge_objects(
         }
     }
     for (name, after) in after {
-        // A view may show defaults that were never sent; they stay unsent unless they changed.
+        // A view may contain defaults that were not sent; they are omitted unless they changed.
         if !sent.contains_key(name) && before.get(name) != Some(after) {
             merged.insert(name.clone(), after.clone());
         }
@@ -139,7 +139,7 @@ fn merge_objects(
 fn merge_lists(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     let mut origin: Vec<Option<usize>> = vec![None; after.len()];
     if let Some(key) = common_key(before, after) {
-        // Elements that name themselves are found wherever they went.
+        // Elements with an identifying field are found at any position.
         let named = before.iter().enumerate();
         let named: HashMap<_, _> = named.map(|(place, old)| (old.get(key), place)).collect();
         for (origin, element) in origin.iter_mut().zip(after) {
@@ -150,7 +150,7 @@ fn merge_lists(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> 
         pairs.push((before.len(), after.len()));
         let (mut next_before, mut next_after) = (0, 0);
         for (at_before, at_after) in pairs {
-            // In a gap, elements were changed in place as far as both sides go.
+            // In a gap, elements were changed in place, pairwise.
             for (old, new) in (next_before..at_before).zip(next_after..at_after) {
                 origin[new] = Some(old);
             }

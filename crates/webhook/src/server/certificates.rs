@@ -8,9 +8,9 @@ const POLL: Duration = Duration::from_secs(10);
 
 /// The source of the server's certificate and key.
 ///
-/// A folder is watched: when cert-manager or a person renews the pair, connections from then on get
-/// the new one, and none is refused. A pair that does not fit together is not taken; the last good
-/// one stays. Without any, the server listens, is not ready, and refuses handshakes.
+/// A directory is watched: when the pair is renewed, for example by cert-manager, new connections use the new one, and
+/// none is refused. A mismatched pair is ignored; the last valid one is kept. Without a valid one, the server listens,
+/// is not ready, and fails handshakes.
 #[derive(Clone)]
 pub struct Certificates {
     pub(super) source: Source,
@@ -33,8 +33,7 @@ pub(super) enum Source {
 }
 
 impl Certificates {
-    /// The files `tls.crt` and `tls.key` of a folder, as a Secret of type `kubernetes.io/tls` is
-    /// mounted.
+    /// The files `tls.crt` and `tls.key` in a directory, as in a mounted Secret of type `kubernetes.io/tls`.
     #[must_use]
     pub fn folder(folder: impl AsRef<Path>) -> Self {
         Self {
@@ -47,7 +46,7 @@ impl Certificates {
         }
     }
 
-    /// A pair that never changes.
+    /// A fixed pair.
     #[must_use]
     pub fn pem(certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -58,7 +57,7 @@ impl Certificates {
         }
     }
 
-    /// Other names of the files in the folder.
+    /// Sets the file names in the directory.
     #[must_use]
     pub fn names(mut self, certificate_name: &str, key_name: &str) -> Self {
         if let Source::Folder {
@@ -81,7 +80,7 @@ impl Certificates {
     }
 }
 
-/// Without the key.
+/// Hides the key.
 impl std::fmt::Debug for Certificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.source {

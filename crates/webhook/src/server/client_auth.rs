@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// Authentication of callers. Everything that is configured is required; the files are watched.
 ///
-/// A webhook answers every client that can reach it unless this is set. The API server presents a
-/// client certificate or a token when its `AdmissionConfiguration` names a kubeconfig for webhooks.
+/// Without it, a webhook serves every client that can reach it. The API server presents a client certificate or a token
+/// if its `AdmissionConfiguration` has a kubeconfig for webhooks.
 ///
 /// ```
 /// use lockgate_webhook::server::ClientAuth;
@@ -22,12 +22,12 @@ pub struct ClientAuth {
     pub(super) names: Vec<String>,
     pub(super) token_files: Vec<PathBuf>,
     pub(super) user_files: Vec<PathBuf>,
-    /// By path.
+    /// The requirements by path.
     pub(super) paths: BTreeMap<String, Self>,
 }
 
 impl ClientAuth {
-    /// Allows anonymous callers.
+    /// Creates it without requirements: anonymous clients are allowed.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -41,7 +41,7 @@ impl ClientAuth {
     }
 
     /// Requires this common name or subject alternative name in client certificates; with several
-    /// calls, one of them. It requires [`client_ca`](Self::client_ca).
+    /// calls, any of them. Requires [`client_ca`](Self::client_ca).
     #[must_use]
     pub fn allow_name(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
@@ -49,7 +49,7 @@ impl ClientAuth {
     }
 
     /// Requires a bearer token from this file, one per line. With several files, a token from any of
-    /// them, so that tokens can be rotated without a gap.
+    /// them, so that tokens can be rotated without interruption.
     #[must_use]
     pub fn bearer_tokens(mut self, file: impl AsRef<Path>) -> Self {
         self.token_files.push(file.as_ref().to_owned());
@@ -57,7 +57,7 @@ impl ClientAuth {
     }
 
     /// Requires basic authentication with a line `user:password` of this file. With several files, of any
-    /// of them. Where bearer tokens are required, too, either is good.
+    /// of them. If bearer tokens are required, too, either suffices.
     #[must_use]
     pub fn basic_auth(mut self, file: impl AsRef<Path>) -> Self {
         self.user_files.push(file.as_ref().to_owned());
@@ -91,7 +91,7 @@ impl ClientAuth {
         std::iter::once((None, self)).chain(paths)
     }
 
-    /// Returns true if names of clients are checked somewhere.
+    /// Returns true if client names are checked at any path.
     pub(super) fn checks_names(&self) -> bool {
         self.all().any(|(_, auth)| !auth.names.is_empty())
     }

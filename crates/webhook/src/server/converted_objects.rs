@@ -1,4 +1,4 @@
-//! Metrics and the log line of a conversion. As with decisions, nothing of the objects is logged.
+//! Metrics and the log line of a conversion. As with decisions, no object data is logged.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The server's certificate, the authorities of clients and their tokens: read from files, checked,
-//! swapped while the server runs.
+//! The serving certificate, the client CAs and the client tokens: read from files, validated, and reloaded while the
+//! server runs.
 //!
 //! All TLS state is one value that every new connection takes, so a connection never mixes certificates and CAs of
 //! different times, and sessions are not resumed after their CA is removed.
@@ -26,19 +26,19 @@ use super::client_auth::ClientAuth;
 use super::metrics::Metrics;
 use super::tokens::{self, Shown as Asked, Tokens};
 
-/// No certificate, bundle or token file is larger.
+/// The maximum size of certificate, bundle and token files.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The number of immediate reads of a mismatched certificate and key, which may have been replaced between two reads.
 const READS: usize = 3;
 
-/// Files of one change come one after another.
+/// The delay that batches changes of several files.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// The polling interval if no certificate directory sets one.
 const POLL: Duration = Duration::from_secs(10);
 
-/// A file that cannot be used.
+/// An unusable file.
 #[derive(Debug, thiserror::Error)]
 enum FileError {
     #[error("cannot read `{}`: {error}", file.display())]
@@ -55,7 +55,7 @@ enum FileError {
     Tls(#[from] rustls::Error),
 }
 
-/// Text that is not a certificate with its key, or not a CA bundle.
+/// PEM data that is not a certificate with its key, or not a CA bundle.
 #[derive(Debug, thiserror::Error)]
 enum PemError {
     #[error("cannot read the file: {0}")]
@@ -74,7 +74,7 @@ enum PemError {
     Verifier(#[from] VerifierBuilderError),
 }
 
-/// A certificate that clients would not accept, or none.
+/// The reason that clients would not accept the certificate.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotServing {
     #[error("no certificate: {0}")]
@@ -105,14 +105,14 @@ pub(super) struct Tls {
     validity: Validity,
 }
 
-/// When a certificate is valid, in seconds since 1970.
+/// The validity period of a certificate, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Validity {
     from: i64,
     to: i64,
 }
 
-/// The last good state of each file, and the errors of the present ones.
+/// The last valid content of each file, and the current errors.
 #[derive(Default)]
 struct Good {
     pair: Option<Pair>,
@@ -157,7 +157,7 @@ impl Credentials {
         self.tls.load_full()
     }
 
-    /// The tokens that are good now.
+    /// The currently accepted tokens.
     pub(super) fn tokens(&self) -> arc_swap::Guard<Arc<tokens::Credentials>> {
         self.tokens.load()
     }
@@ -205,7 +205,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Reads the files, in place.
+    /// Reads the files, blocking.
     pub(super) fn read(&self) {
         let mut good = self.good();
         let mut problems = Vec::new();
@@ -260,7 +260,7 @@ impl Credentials {
         good.problems = problems;
     }
 
-    /// Reads the files whenever they change, for as long as it is run.
+    /// Reads the files on every change, until it is dropped.
     pub(super) async fn keep_fresh(self: Arc<Self>) {
         let mut folders = Vec::new();
         let mut poll = POLL;
@@ -290,7 +290,7 @@ impl Credentials {
         };
         watch(&mut files);
         loop {
-            // Once more, since something may have changed before the watch began.
+            // Once more, since a file may have changed before the watch was established.
             self.clone().read_elsewhere().await;
             tokio::select! {
                 () = files.changed() => tokio::time::sleep(SETTLE).await,
@@ -299,7 +299,7 @@ impl Credentials {
         }
     }
 
-    /// Reads the files on a thread that may block.
+    /// Reads the files on a blocking thread.
     pub(super) async fn read_elsewhere(self: Arc<Self>) {
         if let Err(error) = tokio::task::spawn_blocking(move || self.read()).await {
             tracing::error!(%error, "cannot read certificates, retrying");
@@ -347,7 +347,7 @@ impl Credentials {
             }
             match pair(texts.0, texts.1, &self.provider) {
                 Ok(new) => return replaces(used, new),
-                // It may be one half of each of two pairs.
+                // The halves may be of two different pairs.
                 Err(PemError::Mismatch(_)) if reads > 0 => {}
                 Err(problem) => {
                     let file = certificate_file;
@@ -374,7 +374,7 @@ impl Credentials {
         }
     }
 
-    /// The files of tokens and those of users, of the server and of each path in turn.
+    /// The token files and the user files, of the server and of each path in order.
     fn read_tokens(&self, used: &[Vec<Vec<u8>>]) -> Result<Option<Vec<Vec<Vec<u8>>>>, FileError> {
         let mut texts = Vec::new();
         for (_, auth) in self.auth.all() {
@@ -386,7 +386,7 @@ impl Credentials {
         Ok((texts != used).then_some(texts))
     }
 
-    /// The accepted credentials, from the texts in read order.
+    /// The accepted credentials, from the file contents in the same order.
     fn asked(&self, texts: &[Vec<Vec<u8>>]) -> tokens::Credentials {
         let mut credentials = tokens::Credentials::default();
         for ((path, auth), texts) in self.auth.all().zip(texts.chunks(2)) {
@@ -408,7 +408,7 @@ impl Credentials {
         credentials
     }
 
-    /// TLS for the last good files; none while one is missing.
+    /// The TLS configuration of the last valid files; `None` if one is missing.
     fn build(&self, good: &Good) -> Result<Option<Tls>, FileError> {
         let Some(pair) = &good.pair else {
             return Ok(None);
@@ -484,7 +484,7 @@ fn pair(certificate: Vec<u8>, key: Vec<u8>, provider: &CryptoProvider) -> Result
     })
 }
 
-/// A pair that has expired does not take the place of one that has not.
+/// An expired pair does not replace a valid one.
 fn replaces(used: Option<&Pair>, new: Pair) -> Result<Option<Pair>, FileError> {
     let now = now();
     if new.validity.to <= now && used.is_some_and(|used| used.validity.to > now) {

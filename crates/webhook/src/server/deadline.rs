@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// At most this much is kept back for the way home.
+/// The maximum time reserved for sending the response.
 const MARGIN: Duration = Duration::from_millis(500);
 
 /// The deadline: the API server sends its timeout in `?timeout=`, and a later response is useless.
 ///
-/// Some of its patience, a twentieth, is kept back: rather a fault that names this webhook's log than
-/// a call that ran out of time.
+/// A twentieth of the timeout is reserved: a fault that is in this webhook's log is better than a timed-out call.
 pub(super) fn deadline(start: Instant, most: Duration, query: Option<&str>) -> Instant {
     let asked = query.and_then(timeout_in).filter(|asked| !asked.is_zero());
     let patience = asked.map_or(most, |asked| asked.min(most));
@@ -18,7 +17,7 @@ pub(super) fn deadline(start: Instant, most: Duration, query: Option<&str>) -> I
 fn timeout_in(query: &str) -> Option<Duration> {
     let mut pairs = query.split('&');
     let value = pairs.find_map(|pair| pair.strip_prefix("timeout="))?;
-    // A Go duration needs no escapes but for the micro sign, which the API server never sends.
+    // A Go duration needs no escapes except for the micro sign, which the API server never sends.
     lockgate_go::time::Duration::parse(value).ok()?.to_std()
 }
 

@@ -11,7 +11,7 @@ use crate::response::{Decision, Response};
 use crate::review::{Answered, ReviewError};
 use crate::webhooks::Webhook;
 
-/// No text of a caller takes more room in the log.
+/// The maximum length of client-provided strings in the log.
 const MAX_TEXT: usize = 256;
 
 pub(super) fn record(
@@ -63,7 +63,7 @@ fn count_response(counted: &PerWebhook, response: &Response, answered: &Answered
     let operations = response.changes().len();
     if operations > 0 {
         counted.patch_operations.observe(operations as f64);
-        // The answer is hardly more than its patch.
+        // The response is hardly larger than its patch.
         counted.patch_bytes.observe(answered.body.len() as f64);
     }
 }
@@ -137,7 +137,7 @@ impl Line<'_> {
     }
 }
 
-/// As much of a text as the log has room for.
+/// Truncates a string for the log.
 pub(super) fn short(text: &str) -> &str {
     text.get(..text.floor_char_boundary(MAX_TEXT))
         .unwrap_or(text)

@@ -15,12 +15,12 @@ pub(super) struct Gate {
     shown: Gauge,
 }
 
-/// Why a review is not let in.
+/// The reason that a review is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shed {
-    /// Too many wait already.
+    /// The queue is full.
     Full,
-    /// Its time is over.
+    /// Its deadline has passed.
     TooLate,
 }
 
@@ -35,7 +35,7 @@ impl Gate {
         }
     }
 
-    /// Waits to be let in, until the deadline.
+    /// Waits for a slot, until the deadline.
     pub(super) async fn enter(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, Shed> {
         if let Ok(permit) = self.slots.try_acquire() {
             return Ok(permit);

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// The limits of a server. Any client that can reach it may send anything, so everything has a limit.
+/// The limits of a server. Any client that can reach it may send anything, so everything is limited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
     /// The maximum review size, as in controller-runtime: two objects of 3 MiB, and the rest.
     pub body_bytes: usize,
-    /// The bytes of all reviews that are being read or answered.
+    /// The total size of all reviews in progress.
     pub buffered_bytes: usize,
-    /// The largest request head.
+    /// The maximum size of a request head.
     pub header_bytes: usize,
     /// The timeout of a request head.
     pub header_timeout: Duration,
@@ -18,8 +18,8 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// The idle timeout of a connection.
     pub idle_timeout: Duration,
-    /// The longest a review may take, reading it included. The API server's own patience, which it
-    /// sends along, makes it shorter.
+    /// The maximum duration of a review, including reading it. The API server's own timeout, which it sends, may be
+    /// shorter.
     pub request_timeout: Duration,
     /// The maximum number of connections. At the limit, the peer with the most connections loses its oldest idle one;
     /// if none is idle, new connections are closed.
@@ -32,16 +32,16 @@ pub struct Limits {
     pub streams: u32,
 }
 
-/// The bytes for buffered reviews where nothing limits memory.
+/// The default size of buffered reviews without a memory limit.
 const BUFFERED: u64 = 256 << 20;
 
-/// A quarter of the memory there is: a review is held once as bytes, once decoded, and in its answer.
+/// A quarter of the memory: a review is held as bytes, decoded, and in its response.
 fn buffered_bytes(memory: Option<u64>) -> usize {
     let most = memory.map_or(BUFFERED, |bytes| (bytes / 4).min(BUFFERED));
     usize::try_from(most).unwrap_or(usize::MAX)
 }
 
-/// The memory limit of the container, if there is one.
+/// The memory limit of the container, if any.
 fn memory_limit() -> Option<u64> {
     let files = [
         "/sys/fs/cgroup/memory.max",
@@ -71,77 +71,77 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Sets the largest review.
+    /// Sets the maximum review size.
     #[must_use]
     pub fn body_bytes(mut self, bytes: usize) -> Self {
         self.body_bytes = bytes;
         self
     }
 
-    /// Sets the bytes of all reviews at a time.
+    /// Sets the total size of all reviews in progress.
     #[must_use]
     pub fn buffered_bytes(mut self, bytes: usize) -> Self {
         self.buffered_bytes = bytes;
         self
     }
 
-    /// Sets the largest request head.
+    /// Sets the maximum size of a request head.
     #[must_use]
     pub fn header_bytes(mut self, bytes: usize) -> Self {
         self.header_bytes = bytes;
         self
     }
 
-    /// Sets how long a request head may take.
+    /// Sets the timeout of a request head.
     #[must_use]
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
         self.header_timeout = timeout;
         self
     }
 
-    /// Sets how long a TLS handshake may take.
+    /// Sets the timeout of a TLS handshake.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// Sets how long a connection may be idle.
+    /// Sets the idle timeout of a connection.
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// Sets the longest a review may take.
+    /// Sets the maximum duration of a review.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// Sets how many connections there may be.
+    /// Sets the maximum number of connections.
     #[must_use]
     pub fn connections(mut self, count: usize) -> Self {
         self.connections = count;
         self
     }
 
-    /// Sets how many reviews one webhook answers at a time.
+    /// Sets the maximum number of concurrent reviews per webhook.
     #[must_use]
     pub fn in_flight(mut self, count: usize) -> Self {
         self.in_flight = count;
         self
     }
 
-    /// Sets how many reviews wait for one webhook.
+    /// Sets the queue length per webhook.
     #[must_use]
     pub fn queued(mut self, count: usize) -> Self {
         self.queued = count;
         self
     }
 
-    /// The limits of connections.
+    /// The connection limits.
     pub(super) fn listener(&self) -> lockgate_listener::Limits {
         lockgate_listener::Limits {
             connections: self.connections,

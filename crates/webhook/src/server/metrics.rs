@@ -1,5 +1,5 @@
-//! The metrics of controller-runtime under their names, so that dashboards go on
-//! working, and our own, which tell decisions apart.
+//! The metrics of controller-runtime with their names, so that existing dashboards work, and additional ones by
+//! decision.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ const MAX_RESOURCES: usize = 256;
 /// The label value for everything beyond that.
 const OTHER: &str = "other";
 
-/// Everything that is counted.
+/// All metrics.
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Registry,
@@ -100,7 +100,7 @@ struct Decision {
     dry_run: &'static str,
 }
 
-/// The request of a decision, as far as it is known.
+/// The request of a decision, as far as it was decoded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) operation: &'a Operation,
@@ -123,7 +123,7 @@ impl Metrics {
         let latency = Histograms::new_with_constructor(|| {
             Histogram::new(exponential_buckets(10e-9, 10.0, 12))
         });
-        // From a tenth of a millisecond to past the longest timeout there is.
+        // From a tenth of a millisecond to above the maximum timeout.
         let duration = Histograms::new_with_constructor(|| {
             Histogram::new(exponential_buckets(0.0001, 2.5, 15))
         });
@@ -248,7 +248,7 @@ impl Metrics {
             let registration = webhook.registration();
             (registration.path.as_str(), registration.name())
         });
-        // Conversions have no name but their path.
+        // Conversions are identified by their path only.
         let conversion_paths = webhooks.conversions().map(|all| (all.path(), all.path()));
         let by_webhook = admission.chain(conversion_paths).map(|(path, name)| {
             let path = Arc::new(path.to_owned());
@@ -298,17 +298,17 @@ impl Metrics {
         }
     }
 
-    /// The metrics of each webhook, in their order.
+    /// The metrics of each webhook, in order.
     pub(super) fn by_webhook(&self) -> &[PerWebhook] {
         &self.by_webhook
     }
 
-    /// Counts a change of the certificate.
+    /// Counts a certificate reload.
     pub(super) fn reloaded(&self, result: &'static str) {
         self.reloads.get_or_create(&Reload { result }).inc();
     }
 
-    /// Counts an answer.
+    /// Counts a response.
     pub(super) fn answered(&self, webhook: &PerWebhook, code: u16, took: Duration) {
         let labels = Request {
             webhook: Arc::clone(&webhook.path),
@@ -343,7 +343,7 @@ impl Metrics {
         self.decisions.get_or_create(&labels).inc();
     }
 
-    /// Counts a conversion. The labels are the versions in the program.
+    /// Counts a conversion. The labels are the versions registered in the program.
     pub(super) fn converted(&self, path: &str, converted: &Converted, took: Duration) {
         let result = match &converted.outcome {
             Ok(groups) => {
@@ -372,7 +372,7 @@ impl Metrics {
         self.conversions.get_or_create(&labels).observe(seconds);
     }
 
-    /// All of it, as it is scraped.
+    /// All metrics in the text format.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -395,7 +395,7 @@ fn operation(operation: &Operation) -> &'static str {
 /// resources named in rules always have their own.
 #[derive(Debug)]
 struct Resources {
-    /// Names that rules name, whatever stands with them.
+    /// Names in rules, with any group and version.
     named: BTreeSet<String>,
     known: Mutex<HashMap<String, [Arc<String>; 3]>>,
     none: [Arc<String>; 3],
@@ -457,7 +457,7 @@ impl Resources {
     }
 }
 
-/// Returns `true` if a text could be a group, a version or a resource.
+/// Returns `true` if a string is a plausible group, version or resource.
 fn is_plain(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     text.len() <= 253 && text.bytes().all(is_plain)
@@ -502,7 +502,7 @@ mod tests {
         }
         count("quo\"te\n");
         count(&"x".repeat(1000));
-        // Named by a rule, so it keeps its name although the room is used up.
+        // In a rule, so it keeps its label although the limit is reached.
         count("pods");
         let text = metrics.text();
         let lines = text.lines();

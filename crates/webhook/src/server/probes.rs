@@ -107,7 +107,7 @@ async fn within(check: impl Future<Output = Result<(), CheckError>>) -> Result<(
     result.unwrap_or_else(|_| Err("timed out".into()))
 }
 
-/// A listener that does not answer.
+/// A listener that cannot be connected to.
 #[derive(Debug, thiserror::Error)]
 enum DialError {
     #[error("cannot connect to the listener: {0}")]
@@ -118,7 +118,7 @@ enum DialError {
     Handshake(Option<std::io::Error>),
 }
 
-/// Shakes hands with the server itself, as far as its certificate.
+/// Connects to the server itself, up to receiving its certificate.
 async fn dial(address: SocketAddr, has_tls: bool) -> Result<(), DialError> {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -234,7 +234,7 @@ impl Service for Probes {
             return self.ready(verbose).await;
         }
         if path == paths.liveness || path == "/livez" || path == "/healthz" {
-            // The process answers: a certificate that is not there yet is no reason to kill it.
+            // The process responds: a missing certificate is no reason to kill it.
             return plain(StatusCode::OK, "ok");
         }
         plain(StatusCode::NOT_FOUND, "not found\n")

@@ -1,4 +1,4 @@
-//! Answers the requests of the API server: who calls, what for, how much, how long; then the webhook.
+//! Handles the requests of the API server: client authentication, path, size, deadline; then the webhook.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use super::limits::Limits;
 use super::metrics::{Metrics, PerWebhook};
 use crate::webhooks::{Served, Webhooks};
 
-/// Bodies are accounted for in pieces of this size.
+/// The unit of memory accounting for bodies.
 const PIECE: usize = 16 << 10;
 
 /// The `Retry-After` of rejected reviews.
@@ -43,14 +43,14 @@ pub(super) struct Reviews {
     credentials: Arc<Credentials>,
     limits: Limits,
     metrics: Arc<Metrics>,
-    /// The remaining memory budget of all reviews, in pieces.
+    /// The remaining memory budget of all reviews, in units.
     room: Arc<Semaphore>,
 }
 
 /// The caller, as far as TLS authenticates it.
 #[derive(Debug, Default)]
 pub(super) struct Caller {
-    /// The names in its certificate, where names are checked.
+    /// The names in its certificate, if names are checked.
     names: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl Reviews {
 
     async fn review(&self, caller: &Caller, request: http::Request<Incoming>) -> Response {
         let start = Instant::now();
-        // Who may not call learns nothing, not even what there is.
+        // Unauthenticated clients learn nothing, not even which paths exist.
         let path = request.uri().path();
         if let Some(refusal) = self.refuse_caller(caller, path, request.headers()) {
             return refusal;
@@ -171,7 +171,7 @@ impl Reviews {
         respond(code, kind, body)
     }
 
-    /// Reads a body that is not too large, if all bodies together are not.
+    /// Reads a body within the size limit and the memory budget.
     async fn read(
         &self,
         mut body: Incoming,
@@ -253,7 +253,7 @@ impl Service for Reviews {
     }
 }
 
-/// Shakes hands with the certificate of the moment.
+/// Completes the TLS handshake with the current certificate.
 pub(super) struct Secure(pub(super) Arc<Credentials>);
 
 impl Handshake<Caller> for Secure {
@@ -280,7 +280,7 @@ impl Handshake<Caller> for Secure {
     }
 }
 
-/// Plain HTTP on a loopback address, where no one else listens in.
+/// Plain HTTP on a loopback address, where no one can eavesdrop.
 pub(super) struct Loopback;
 
 impl Handshake<Caller> for Loopback {
@@ -299,7 +299,7 @@ impl Handshake<Caller> for Loopback {
     }
 }
 
-/// The names that a certificate is for.
+/// The names in a certificate.
 fn names_of(der: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
         return Vec::new();
@@ -319,7 +319,7 @@ fn names_of(der: &CertificateDer<'_>) -> Vec<String> {
     names
 }
 
-/// A request that is not a review by its form.
+/// The response to a request that is not formally a review.
 fn refuse_form(request: &http::Request<Incoming>) -> Option<Response> {
     if request.method() != Method::POST {
         let mut refusal = plain(
@@ -348,14 +348,14 @@ fn refuse_form(request: &http::Request<Incoming>) -> Option<Response> {
     None
 }
 
-/// Why a body was not read.
+/// The reason that a body was not read.
 enum Unread {
     TooLarge(usize),
     NoRoom,
     Broken(String),
 }
 
-/// A body so far. Most come in one piece, which need not be copied.
+/// A partially read body. Most arrive in a single chunk, which is not copied.
 enum Read {
     Nothing,
     One(Bytes),
@@ -371,7 +371,7 @@ impl Read {
         }
     }
 
-    /// `hint` is the announced size, limited to the maximum.
+    /// Appends data; `hint` is the announced size, limited to the maximum.
     fn push(&mut self, data: Bytes, hint: u64) {
         *self = match std::mem::replace(self, Self::Nothing) {
             Self::Nothing => Self::One(data),
@@ -399,7 +399,7 @@ impl Read {
     }
 }
 
-/// Counts a review for as long as it is answered, also when its connection ends before.
+/// Counts a review in progress, even if its connection ends before.
 struct InFlight<'g>(&'g Gauge);
 
 impl<'g> InFlight<'g> {
@@ -415,7 +415,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// An answer in words.
+/// A plain-text response.
 pub(super) fn plain(code: StatusCode, text: impl Into<Bytes>) -> Response {
     respond(code, "text/plain; charset=utf-8", text)
 }

@@ -1,4 +1,4 @@
-//! The life of a server, from start to stop.
+//! The lifecycle of a server.
 
 use std::fmt;
 use std::io;
@@ -27,25 +27,25 @@ const PROBE_CONNECTIONS: usize = 64;
 /// The polling interval while waiting for readiness.
 const READY_POLL: Duration = Duration::from_millis(20);
 
-/// Why a server cannot start.
+/// A startup error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An address cannot be listened at.
+    /// Listening on an address failed.
     #[error("cannot listen on `{address}`")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The pair that was given is not one.
+    /// The given certificate and key do not match.
     #[error("cannot use the certificate and its key: {0}")]
     Certificate(String),
-    /// Plain HTTP is served to this host only.
+    /// Plain HTTP is restricted to loopback addresses.
     #[error("plain_http requires a loopback address, not `{0}`")]
     PlainBeyondLoopback(SocketAddr),
-    /// Client certificates need TLS.
+    /// Client certificates require TLS.
     #[error("client_ca requires TLS, not plain_http")]
     AuthoritiesWithoutTls,
     /// Client names are set, but no client certificates are required.
@@ -53,7 +53,7 @@ pub enum StartError {
     NamesWithoutAuthorities,
 }
 
-/// A server that runs. It ends at once when this is dropped; [`stop`](Self::stop) lets it end well.
+/// A running server. Dropping it stops it immediately; [`stop`](Self::stop) shuts it down gracefully.
 pub struct Running {
     address: SocketAddr,
     probes: Option<SocketAddr>,
@@ -63,7 +63,7 @@ pub struct Running {
     phase: watch::Sender<Phase>,
     shutdown_delay: Duration,
     reviews: Task,
-    /// Reads certificates, answers probes.
+    /// The tasks that read certificates and serve probes.
     others: JoinSet<()>,
 }
 
@@ -86,18 +86,18 @@ impl Running {
         self.metrics_address
     }
 
-    /// The metrics, as they are shown.
+    /// The metrics in the text format.
     #[must_use]
     pub fn metrics_text(&self) -> String {
         self.metrics.text()
     }
 
-    /// Returns `true` if it has a certificate, is reached, and its checks pass.
+    /// Returns `true` if it has a certificate, accepts connections, and its checks pass.
     pub async fn is_ready(&self) -> bool {
         self.health.is_ready().await
     }
 
-    /// Returns when the server is ready, which may be never.
+    /// Waits until the server is ready, possibly forever.
     pub async fn until_ready(&self) {
         while !self.is_ready().await {
             tokio::time::sleep(READY_POLL).await;
@@ -105,22 +105,28 @@ impl Running {
     }
 
     /// Stops: fails readiness, keeps serving for the delay, then drains requests in progress.
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
+        let delay = self.shutdown_delay;
+        self.stop_after(delay).await;
+    }
+
+    async fn stop_after(mut self, delay: Duration) {
         tracing::info!("stopping");
         self.phase.send_replace(Phase::Draining);
-        tokio::time::sleep(self.shutdown_delay).await;
+        tokio::time::sleep(delay).await;
         self.phase.send_replace(Phase::Closing);
         self.reviews.ended().await;
         self.others.shutdown().await;
         tracing::info!("stopped");
     }
 
-    /// Waits for SIGTERM or SIGINT, and [stops](Self::stop). A second signal does not wait. Signals are listened for
-    /// from the call on, before the future is polled.
+    /// Waits for SIGTERM or SIGINT, and [stops](Self::stop). SIGINT, the interrupt key of a terminal, skips the delay,
+    /// which is for load balancers. A second signal stops it immediately. Signal handlers are installed by the call,
+    /// before the future is polled.
     ///
     /// # Errors
     ///
-    /// Signals cannot be listened for.
+    /// Fails if signal handlers cannot be installed.
     pub fn until_terminated(self) -> impl Future<Output = io::Result<()>> + Send {
         let signals = (
             signal(SignalKind::terminate()),
@@ -128,12 +134,12 @@ impl Running {
         );
         async move {
             let (mut terminate, mut interrupt) = (signals.0?, signals.1?);
+            let delay = tokio::select! {
+                _ = terminate.recv() => self.shutdown_delay,
+                _ = interrupt.recv() => Duration::ZERO,
+            };
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            tokio::select! {
-                () = self.stop() => {}
+                () = self.stop_after(delay) => {}
                 _ = terminate.recv() => tracing::warn!("forced shutdown"),
                 _ = interrupt.recv() => tracing::warn!("forced shutdown"),
             }
@@ -152,7 +158,7 @@ impl fmt::Debug for Running {
     }
 }
 
-/// A task that ends with this.
+/// A task that is aborted on drop.
 struct Task(JoinHandle<()>);
 
 impl Task {
@@ -170,7 +176,7 @@ impl Drop for Task {
 }
 
 pub(super) async fn start(server: Server) -> Result<Running, StartError> {
-    // Rather not at all than open to all.
+    // Fail closed: otherwise the names would not be checked.
     if server.client_auth.checks_names() && server.client_auth.client_ca.is_none() {
         return Err(StartError::NamesWithoutAuthorities);
     }

@@ -1,16 +1,16 @@
-//! Bearer tokens, and users with their passwords, that clients may show.
+//! Bearer tokens, and users with passwords, for client authentication.
 
 use std::collections::BTreeMap;
 
 use lockgate_go::base64;
 use sha2::{Digest, Sha256};
 
-/// Tokens, by their hashes: their lengths are all the same, and they are not kept.
+/// Hashes of tokens: all have the same length, and the tokens are not kept in memory.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(Vec<[u8; 32]>);
 
 impl Tokens {
-    /// Reads files with a token on each line.
+    /// Reads files with one token per line.
     pub(super) fn read(texts: &[Vec<u8>]) -> Self {
         let lines = texts
             .iter()
@@ -25,8 +25,7 @@ impl Tokens {
         self.0.is_empty()
     }
 
-    /// Returns `true` if a token is one of them, in constant time: every one is
-    /// compared, to its end.
+    /// Returns `true` if the token is one of them, in constant time: all of them are compared entirely.
     pub(super) fn contain(&self, shown: &[u8]) -> bool {
         let shown = hash(shown);
         let mut found = 0_u8;
@@ -38,12 +37,12 @@ impl Tokens {
         found == 1
     }
 
-    /// Returns `true` if a request shows one of them.
+    /// Returns `true` if a request has one of them as bearer token.
     pub(super) fn let_in(&self, headers: &http::HeaderMap) -> bool {
         shown(headers, b"bearer ").is_some_and(|token| self.contain(token))
     }
 
-    /// Returns `true` if a request shows one of them as user and password.
+    /// Returns `true` if a request has one of them as user and password.
     fn let_user_in(&self, headers: &http::HeaderMap) -> bool {
         let shown = shown(headers, b"basic ").and_then(|shown| std::str::from_utf8(shown).ok());
         let pair = shown.and_then(|shown| base64::decode(shown).ok());
@@ -134,7 +133,7 @@ mod tests {
         assert!(shows(basic("ann:pa:ss")));
         assert!(shows(basic("bob:")));
         assert!(shows(String::from("Bearer secret")));
-        // A user is no token, and a token no user.
+        // A user is not accepted as a token, nor a token as a user.
         assert!(!shows(String::from("Bearer ann:pa:ss")));
         assert!(!shows(basic("secret")));
         assert!(!shows(basic("ann:pa")));

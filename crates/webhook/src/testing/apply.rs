@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-/// A patch that does not apply.
+/// A patch that cannot be applied.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatchError {
     /// The patch is not a list.
     #[error("a patch is a list")]
     NotAList,
-    /// An operation does not apply.
+    /// An operation cannot be applied.
     #[error("{operation}: {reason}")]
     Operation {
         /// The operation.
@@ -19,12 +19,11 @@ pub enum PatchError {
     },
 }
 
-/// Applies a JSON Patch of `add`, `remove` and `replace`, which are all that this
-/// framework sends.
+/// Applies a JSON Patch with `add`, `remove` and `replace`, the only operations of this framework.
 ///
 /// # Errors
 ///
-/// An operation does not apply.
+/// Fails if an operation cannot be applied.
 ///
 /// ```
 /// use lockgate_webhook::testing::apply;
@@ -51,7 +50,7 @@ fn change(object: &mut Value, operation: &Value) -> Result<(), &'static str> {
     let path = text("path").ok_or("it has no path")?;
     let value = || operation.get("value").cloned().ok_or("it has no value");
     let Some((parent, last)) = path.rsplit_once('/') else {
-        // The whole document.
+        // The root of the document.
         *object = match op {
             "add" | "replace" => value()?,
             _ => return Err("this cannot be done to the whole document"),

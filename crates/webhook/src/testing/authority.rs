@@ -2,34 +2,34 @@
 
 use lockgate_certs::Leaf;
 
-/// A certificate authority that is gone with the test.
+/// A certificate authority for one test.
 #[derive(Debug)]
 pub struct Authority(lockgate_certs::Authority);
 
 impl Authority {
-    /// Makes an authority.
+    /// Creates a CA.
     ///
     /// # Panics
     ///
-    /// There is no entropy source.
+    /// Panics without an entropy source.
     #[must_use]
     pub fn new() -> Self {
         let authority = lockgate_certs::Authority::new("webhook-test-ca");
         Self(authority.expect("there is an entropy source"))
     }
 
-    /// The certificate of the authority, as a `caBundle` holds it before it is base64.
+    /// The certificate of the CA, as in a decoded `caBundle`.
     #[must_use]
     pub fn pem(&self) -> &str {
         self.0.pem()
     }
 
-    /// Issues a certificate for these DNS names and addresses, good for servers and clients; the first
-    /// is the common name too. Returns the certificate and its key.
+    /// Issues a certificate for these DNS names and addresses, valid for servers and clients; the first is also the
+    /// common name. Returns the certificate and its key.
     ///
     /// # Panics
     ///
-    /// A name is neither a DNS name nor an address.
+    /// Panics if a name is neither a DNS name nor an address.
     #[must_use]
     pub fn issue(&self, names: &[&str]) -> (String, String) {
         let first = names.first().copied().unwrap_or("webhook");

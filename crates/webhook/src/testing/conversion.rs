@@ -1,4 +1,4 @@
-//! ConversionReviews in a test, and the law that nothing is lost on the way.
+//! ConversionReviews in tests, and the round-trip property.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub struct ConversionReview {
 }
 
 impl ConversionReview {
-    /// A review that asks for this version.
+    /// Creates a review for this desired version.
     #[must_use]
     pub fn to(api_version: impl Into<String>) -> Self {
         Self {
@@ -59,21 +59,21 @@ impl ConversionReview {
     ///
     /// # Panics
     ///
-    /// It is neither.
+    /// Panics if it is neither.
     #[must_use]
     pub fn object(mut self, text: &str) -> Self {
         self.objects.push(parsed(text));
         self
     }
 
-    /// In the old version of reviews.
+    /// Uses `v1beta1` of the review.
     #[must_use]
     pub fn v1beta1(mut self) -> Self {
         self.version = "v1beta1";
         self
     }
 
-    /// The review as it is sent.
+    /// The encoded review.
     #[must_use]
     pub fn to_json(&self) -> String {
         json!({
@@ -84,11 +84,11 @@ impl ConversionReview {
         .to_string()
     }
 
-    /// Asks the conversions at a path.
+    /// Calls the conversions at a path.
     ///
     /// # Panics
     ///
-    /// There are none, or the answer is not one to this review.
+    /// Panics if there are none, or the response does not match this review.
     pub async fn ask(&self, webhooks: &Webhooks, path: &str) -> ConversionOutcome {
         let Some(conversions) = webhooks.conversions_at(path) else {
             panic!("nothing is converted at `{path}`");
@@ -107,7 +107,7 @@ impl ConversionReview {
     }
 }
 
-/// The answer to a ConversionReview, with assertions as methods.
+/// The response to a ConversionReview, with assertions as methods.
 #[derive(Debug, Clone)]
 pub struct ConversionOutcome {
     response: Value,
@@ -118,7 +118,7 @@ impl ConversionOutcome {
     ///
     /// # Panics
     ///
-    /// The conversion failed.
+    /// Panics if the conversion failed.
     #[must_use]
     pub fn objects(&self) -> &[Value] {
         assert_eq!(
@@ -130,11 +130,11 @@ impl ConversionOutcome {
         objects.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Asserts that exactly these objects come back, in this order.
+    /// Asserts that exactly these objects are returned, in this order.
     ///
     /// # Panics
     ///
-    /// Others do.
+    /// Panics if they differ.
     pub fn converts_to(&self, objects: &[&str]) -> &Self {
         let wanted: Vec<Value> = objects.iter().map(|text| parsed(text)).collect();
         assert_eq!(self.objects(), wanted);
@@ -145,7 +145,7 @@ impl ConversionOutcome {
     ///
     /// # Panics
     ///
-    /// It does not.
+    /// Panics otherwise.
     pub fn fails_with(&self, text: &str) -> &Self {
         let result = &self.response["result"];
         assert_eq!(result["status"], "Failure", "{}", self.response);
@@ -156,12 +156,12 @@ impl ConversionOutcome {
     }
 }
 
-/// Asserts that an object survives the way to every other version and back: no field is lost, changed
-/// or added. Call it with fixtures, or as a property with generated objects.
+/// Asserts that an object is unchanged after conversion to every other version and back: no field is lost, changed or
+/// added. Use it with fixtures, or as a property of generated objects.
 ///
 /// # Panics
 ///
-/// It does not, or its kind is not converted at this path.
+/// Panics otherwise, or if its kind is not converted at this path.
 pub fn round_trips(webhooks: &Webhooks, path: &str, object: &str) {
     let object = parsed(object);
     let (api_version, kind) = (text(&object, "apiVersion"), text(&object, "kind"));

@@ -1,4 +1,4 @@
-//! Folders of objects with what is expected of each.
+//! Directories of objects with expected results.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::webhooks::Webhooks;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Expected {
-    /// The webhook that is asked.
+    /// The path of the webhook.
     path: String,
     #[serde(default)]
     operation: Option<String>,
@@ -30,12 +30,12 @@ struct Expected {
     sub_resource: String,
     #[serde(default)]
     dry_run: bool,
-    /// Words of the denial; without any it is accepted.
+    /// A part of the denial message; without it the request must be accepted.
     #[serde(default)]
     rejects: Option<String>,
     #[serde(default)]
     warns: Vec<String>,
-    /// The patch; checked when it is there.
+    /// The patch; compared if present.
     #[serde(default)]
     patch: Option<serde_json::Value>,
     #[serde(default)]
@@ -44,30 +44,30 @@ struct Expected {
     preserves_unknown_fields: bool,
 }
 
-/// Asks webhooks about every fixture of a folder. Returns how many there were.
+/// Calls webhooks with every fixture of a directory. Returns the number of fixtures.
 ///
-/// A fixture is a file `NAME.expect.yaml` with the files beside it that the question needs:
+/// A fixture is a file `NAME.expect.yaml` with the files beside it that the request needs:
 ///
-/// | file | what |
+/// | file | content |
 /// |---|---|
 /// | `NAME.yaml` | the object |
-/// | `NAME.old.yaml` | the object before; with it the operation is UPDATE, or DELETE without `NAME.yaml` |
-/// | `NAME.patched.yaml` | the object that comes out; checked when it is there |
-/// | `NAME.expect.yaml` | what is expected |
+/// | `NAME.old.yaml` | the stored object: the operation is UPDATE, or DELETE without `NAME.yaml` |
+/// | `NAME.patched.yaml` | the patched object; compared if present |
+/// | `NAME.expect.yaml` | the expectation |
 ///
 /// ```yaml
 /// path: /mutate-pods          # the webhook
-/// rejects: hostNetwork        # words of the denial; left out, it is accepted
-/// warns: [deprecated]         # words of warnings; left out, they do not matter
-/// patch: []                   # the operations; left out, they do not matter
-/// idempotent: true            # asked again, it changes nothing more
+/// rejects: hostNetwork        # part of the denial message; default: accepted
+/// warns: [deprecated]         # parts of warnings; default: not checked
+/// patch: []                   # the operations; default: not checked
+/// idempotent: true            # a second call changes nothing
 /// preservesUnknownFields: true
-/// user: jane                  # besides: groups, namespace, dryRun, subResource, operation
+/// user: jane                  # also: groups, namespace, dryRun, subResource, operation
 /// ```
 ///
 /// # Panics
 ///
-/// One of them turns out otherwise; all that do are named. Or there are none.
+/// Panics if any fixture differs, listing all of them, or if there are none.
 pub async fn run_fixtures(webhooks: &Webhooks, folder: impl AsRef<Path>) -> usize {
     let folder = folder.as_ref();
     let mut names = Vec::new();

@@ -12,10 +12,10 @@ use crate::object::MAX_DEPTH;
 use crate::review::{Answered, ReviewError};
 use crate::webhooks::Webhook;
 
-/// A member that no kind knows.
+/// A field unknown to every kind.
 const UNKNOWN: &str = "unknownToTheWebhook";
 
-/// The answer of a webhook, with assertions as methods.
+/// The response of a webhook, with assertions as methods.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     review: Review,
@@ -23,7 +23,7 @@ pub struct Outcome {
     answer: Result<Answer, NoAnswer>,
 }
 
-/// A review without a valid answer.
+/// A review without a valid response.
 #[derive(Debug, Clone, thiserror::Error)]
 enum NoAnswer {
     #[error(transparent)]
@@ -78,11 +78,11 @@ impl Outcome {
         }
     }
 
-    /// It is accepted.
+    /// Asserts that the request is allowed.
     ///
     /// # Panics
     ///
-    /// It is not.
+    /// Panics otherwise.
     #[track_caller]
     pub fn accepts(&self) -> &Self {
         let answer = self.answer();
@@ -90,11 +90,11 @@ impl Outcome {
         self
     }
 
-    /// It is rejected, in words that contain these.
+    /// Asserts that the request is denied, with a message that contains this text.
     ///
     /// # Panics
     ///
-    /// It is not.
+    /// Panics otherwise.
     #[track_caller]
     pub fn rejects_with(&self, text: &str) -> &Self {
         let answer = self.answer();
@@ -107,11 +107,11 @@ impl Outcome {
         self
     }
 
-    /// It is rejected with this status code.
+    /// Asserts that the request is denied with this status code.
     ///
     /// # Panics
     ///
-    /// It is not.
+    /// Panics otherwise.
     #[track_caller]
     pub fn rejects_with_code(&self, code: u16) -> &Self {
         let answer = self.answer();
@@ -122,11 +122,11 @@ impl Outcome {
         self
     }
 
-    /// The webhook could not decide, for a reason that contains these words.
+    /// Asserts that the webhook failed with an error that contains this text.
     ///
     /// # Panics
     ///
-    /// It did decide, or for another reason.
+    /// Panics otherwise.
     #[track_caller]
     pub fn faults_with(&self, text: &str) -> &Self {
         match &self.answer {
@@ -136,11 +136,11 @@ impl Outcome {
         self
     }
 
-    /// The object, after the patch, is this one.
+    /// Asserts that the patched object equals this one.
     ///
     /// # Panics
     ///
-    /// It is another.
+    /// Panics otherwise.
     #[track_caller]
     pub fn patches_to(&self, object: &str) -> &Self {
         let answer = self.answer();
@@ -153,32 +153,32 @@ impl Outcome {
         self
     }
 
-    /// The patch has exactly these operations.
+    /// Asserts that the patch has exactly these operations.
     ///
     /// # Panics
     ///
-    /// It has others.
+    /// Panics otherwise.
     #[track_caller]
     pub fn patch(&self, operations: &Value) -> &Self {
         assert_eq!(&self.answer().patch, operations);
         self
     }
 
-    /// Nothing is changed.
+    /// Asserts that there is no patch.
     ///
     /// # Panics
     ///
-    /// There is a patch.
+    /// Panics otherwise.
     #[track_caller]
     pub fn unpatched(&self) -> &Self {
         self.patch(&Value::Array(Vec::new()))
     }
 
-    /// Asserts that a warning contains these words.
+    /// Asserts that a warning contains this text.
     ///
     /// # Panics
     ///
-    /// It is not.
+    /// Panics otherwise.
     #[track_caller]
     pub fn warns(&self, text: &str) -> &Self {
         let warnings = self.warnings();
@@ -191,7 +191,7 @@ impl Outcome {
     ///
     /// # Panics
     ///
-    /// It is.
+    /// Panics otherwise.
     #[track_caller]
     pub fn does_not_warn(&self) -> &Self {
         assert_eq!(self.warnings(), Vec::<String>::new());
@@ -202,7 +202,7 @@ impl Outcome {
     ///
     /// # Panics
     ///
-    /// The webhook did not decide.
+    /// Panics if the webhook failed.
     #[track_caller]
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
@@ -213,34 +213,34 @@ impl Outcome {
             .collect()
     }
 
-    /// The object after the patch; none when there was no object.
+    /// The object after the patch; `None` without an object.
     ///
     /// # Panics
     ///
-    /// The webhook did not decide.
+    /// Panics if the webhook failed.
     #[track_caller]
     #[must_use]
     pub fn object(&self) -> Option<&Value> {
         self.answer().patched.as_ref()
     }
 
-    /// The `response` of the review, as it was sent.
+    /// The `response` of the review, as encoded.
     ///
     /// # Panics
     ///
-    /// The webhook did not decide.
+    /// Panics if the webhook failed.
     #[track_caller]
     #[must_use]
     pub fn response(&self) -> &Value {
         &self.answer().response
     }
 
-    /// Asked again about its own result, the webhook accepts and changes nothing more. The API server
-    /// asks again when others changed the object in between.
+    /// Asserts that the webhook accepts its own result without further changes. The API server reinvokes webhooks when
+    /// others changed the object in between.
     ///
     /// # Panics
     ///
-    /// It does change something.
+    /// Panics otherwise.
     pub async fn idempotent(&self) -> &Self {
         self.accepts();
         if let Some(object) = &self.answer().patched {
@@ -253,12 +253,12 @@ impl Outcome {
         self
     }
 
-    /// Fields that the webhook's types do not know are kept: one is put into every object inside the
-    /// object, the webhook asked again, and each must still be there.
+    /// Asserts that fields unknown to the webhook's types are kept: adds one to every nested object, calls the webhook
+    /// again, and checks that each is still present.
     ///
     /// # Panics
     ///
-    /// One is lost.
+    /// Panics otherwise.
     pub async fn preserves_unknown_fields(&self) -> &Self {
         self.accepts();
         if let Some(object) = &self.review.object {
@@ -327,7 +327,7 @@ impl Answer {
     }
 }
 
-/// Puts the unknown member into every object whose members are fields rather than keys of a map.
+/// Adds the unknown field to every object with fields rather than map keys.
 fn mark(object: &mut Value) -> usize {
     visit(object, &mut |members| {
         members.insert(UNKNOWN.to_owned(), Value::from("kept"));
@@ -341,8 +341,8 @@ fn count_marks(object: &Value) -> usize {
     })
 }
 
-/// Visits every object that has fields. What holds nothing but texts may be a map, such as labels,
-/// and stays as it is; so does what may hold anything.
+/// Visits every object with fields. An object with only string values may be a map, such as labels, and is skipped; so
+/// are free-form objects.
 fn visit(root: &mut Value, visitor: &mut impl FnMut(&mut Map<String, Value>) -> usize) -> usize {
     let mut count = 0;
     let mut open = vec![(root, 0)];

@@ -11,8 +11,8 @@ use crate::webhooks::{Webhook, Webhooks};
 /// The uid of every review of a test.
 const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 
-/// A question to a webhook. What a test does not say is as usual: user `jane`, in no namespace but the
-/// object's own, not a dry run.
+/// An admission request for a webhook. By default it is sent by the user `jane`, in the object's namespace, and not a
+/// dry run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Review {
     version: &'static str,
@@ -28,33 +28,33 @@ pub struct Review {
 }
 
 impl Review {
-    /// An object, as YAML or JSON, is created.
+    /// The creation of an object, as YAML or JSON.
     ///
     /// # Panics
     ///
-    /// The text is neither.
+    /// Panics if the text is neither.
     #[track_caller]
     #[must_use]
     pub fn create(object: &str) -> Self {
         Self::of("CREATE", Some(object), None)
     }
 
-    /// An object is changed.
+    /// The update of an object.
     ///
     /// # Panics
     ///
-    /// A text is neither YAML nor JSON.
+    /// Panics if a text is neither YAML nor JSON.
     #[track_caller]
     #[must_use]
     pub fn update(old: &str, new: &str) -> Self {
         Self::of("UPDATE", Some(new), Some(old))
     }
 
-    /// An object is deleted.
+    /// The deletion of an object.
     ///
     /// # Panics
     ///
-    /// The text is neither YAML nor JSON.
+    /// Panics if the text is neither YAML nor JSON.
     #[track_caller]
     #[must_use]
     pub fn delete(old: &str) -> Self {
@@ -65,18 +65,18 @@ impl Review {
     ///
     /// # Panics
     ///
-    /// The text is neither YAML nor JSON.
+    /// Panics if the text is neither YAML nor JSON.
     #[track_caller]
     #[must_use]
     pub fn connect(options: &str) -> Self {
         Self::of("CONNECT", Some(options), None)
     }
 
-    /// Any operation, also one that does not exist.
+    /// Any operation, including unknown ones.
     ///
     /// # Panics
     ///
-    /// A text is neither YAML nor JSON.
+    /// Panics if a text is neither YAML nor JSON.
     #[track_caller]
     #[must_use]
     pub fn of(operation: &str, object: Option<&str>, old_object: Option<&str>) -> Self {
@@ -105,53 +105,53 @@ impl Review {
         self
     }
 
-    /// A group the user is in besides `system:authenticated`.
+    /// Adds a group of the user, besides `system:authenticated`.
     #[must_use]
     pub fn group(mut self, name: impl Into<String>) -> Self {
         self.groups.push(name.into());
         self
     }
 
-    /// The namespace, when it is not the object's.
+    /// Sets the namespace, if it differs from the object's.
     #[must_use]
     pub fn namespace(mut self, name: impl Into<String>) -> Self {
         self.namespace = Some(name.into());
         self
     }
 
-    /// The resource, when it is not the usual plural of the object's kind.
+    /// Sets the resource, if it is not the regular plural of the object's kind.
     #[must_use]
     pub fn resource(mut self, group: &str, version: &str, resource: &str) -> Self {
         self.resource = Some((group.into(), version.into(), resource.into()));
         self
     }
 
-    /// The subresource.
+    /// Sets the subresource.
     #[must_use]
     pub fn sub_resource(mut self, name: impl Into<String>) -> Self {
         self.sub_resource = name.into();
         self
     }
 
-    /// Nothing will be stored.
+    /// Makes it a dry run.
     #[must_use]
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
         self
     }
 
-    /// In the old version of reviews.
+    /// Uses `v1beta1` of the review.
     #[must_use]
     pub fn v1beta1(mut self) -> Self {
         self.version = "v1beta1";
         self
     }
 
-    /// Asks the webhook at a path.
+    /// Calls the webhook at a path.
     ///
     /// # Panics
     ///
-    /// There is none.
+    /// Panics if there is none.
     pub async fn ask(&self, webhooks: &Webhooks, path: &str) -> Outcome {
         let Some(webhook) = webhooks.at(path) else {
             let paths: Vec<_> = webhooks.iter().map(|it| &it.registration().path).collect();
@@ -160,13 +160,13 @@ impl Review {
         self.ask_webhook(webhook).await
     }
 
-    /// Asks a webhook.
+    /// Calls a webhook.
     pub async fn ask_webhook(&self, webhook: &Webhook) -> Outcome {
         let answered = webhook.answer(Bytes::from(self.to_json()), None).await;
         Outcome::new(self.clone(), webhook.clone(), &answered)
     }
 
-    /// The review as it is sent.
+    /// The encoded review.
     #[must_use]
     pub fn to_json(&self) -> String {
         let subject = self.object.as_ref().or(self.old_object.as_ref());
@@ -222,7 +222,7 @@ impl Review {
         }))
     }
 
-    /// The same question about another object.
+    /// The same request for another object.
     pub(super) fn about(&self, object: Value) -> Self {
         Self {
             object: Some(object),
@@ -230,13 +230,13 @@ impl Review {
         }
     }
 
-    /// The `uid` that the answer repeats.
+    /// The `uid` and version that the response must repeat.
     pub(super) fn echoed(&self) -> (String, &'static str) {
         (format!("admission.k8s.io/{}", self.version), UID)
     }
 }
 
-/// The resource of a kind, as almost all are called.
+/// The regular plural of a kind.
 fn plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     let ends = |endings: &[&str]| endings.iter().any(|ending| kind.ends_with(ending));

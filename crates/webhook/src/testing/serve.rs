@@ -1,4 +1,4 @@
-//! A server for tests: in process, on a free port, with a certificate of its own.
+//! A server for tests: in process, on a free port, with its own certificate.
 
 use std::net::Ipv4Addr;
 use std::ops::Deref;
@@ -8,28 +8,27 @@ use super::authority::Authority;
 use crate::server::{Certificates, Running, Server};
 use crate::webhooks::Webhooks;
 
-/// A server that is gone with the test.
+/// A server for one test.
 #[derive(Debug)]
 pub struct Served {
     running: Running,
     authority: Authority,
 }
 
-/// Serves webhooks over TLS at a free port of the loopback address.
+/// Serves webhooks over TLS on a free loopback port.
 ///
 /// # Panics
 ///
-/// There is no free port.
+/// Panics if no port is available.
 pub async fn serve(webhooks: Webhooks) -> Served {
     serve_with(Server::new(webhooks)).await
 }
 
-/// Serves with settings of one's own, but for the address, the certificate and the delay before it
-/// stops.
+/// Serves with custom settings, except for the address, the certificate and the shutdown delay.
 ///
 /// # Panics
 ///
-/// There is no free port.
+/// Panics if no port is available.
 pub async fn serve_with(server: Server) -> Served {
     let authority = Authority::new();
     let (certificate, key) = authority.issue(&["localhost", "127.0.0.1"]);
@@ -50,19 +49,19 @@ impl Served {
         format!("https://{}{path}", self.running.address())
     }
 
-    /// The `caBundle` with which it is called, as PEM.
+    /// The `caBundle` for calling it, as PEM.
     #[must_use]
     pub fn ca_bundle(&self) -> &str {
         self.authority.pem()
     }
 
-    /// The authority behind it, for certificates of clients.
+    /// The CA of its certificate, for issuing client certificates.
     #[must_use]
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// Lets requests under way end, and stops.
+    /// Drains requests, and stops.
     pub async fn stop(self) {
         self.running.stop().await;
     }

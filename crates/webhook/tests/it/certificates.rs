@@ -1,4 +1,4 @@
-//! The certificate may come late, change at any time, and be wrong for a while.
+//! Serving certificates: absent at startup, reloaded at any time, temporarily invalid.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -31,7 +31,7 @@ fn write_pair(folder: &Path, authority: &Authority) {
     fs::write(folder.join("tls.key"), identity.key_pem).unwrap();
 }
 
-/// Longer than a test may take: what is noticed is noticed by watching.
+/// Longer than any test: changes are noticed by file watching, not polling.
 const NEVER: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn the_last_good_pair_stays() {
             "tls.crt",
             String::from("-----BEGIN CERTIFICATE-----\nno\n-----END CERTIFICATE-----\n"),
         ),
-        // The certificate of one pair and the key of another.
+        // The certificate of one pair with the key of another.
         ("tls.crt", new.issue(&["127.0.0.1"]).certificate_pem),
         ("tls.key", String::from("not a key")),
     ] {
@@ -173,7 +173,7 @@ async fn a_fixed_pair_that_is_none_is_said_at_once() {
     assert!(matches!(error, StartError::Listen { .. }), "{error}");
 }
 
-/// Mounts a Secret as a kubelet does: files are links into `..data`, which is a link that is swapped.
+/// Mounts a Secret as the kubelet does: files are symlinks into `..data`, a symlink that is replaced atomically.
 struct Mounted<'f> {
     folder: &'f Path,
     version: usize,
@@ -200,7 +200,7 @@ impl Mounted<'_> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_swapped_under_load_without_a_failed_call() {
     let folder = tempfile::tempdir().unwrap();
-    // One authority, as cert-manager's CA issuer: the trust stays, the pair changes.
+    // One CA, as with cert-manager's CA issuer: the trust is unchanged, the pair is renewed.
     let authority = Authority::new("ca");
     let mut mounted = Mounted {
         folder: folder.path(),

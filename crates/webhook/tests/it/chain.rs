@@ -1,4 +1,4 @@
-//! Several webhooks as one.
+//! Chains of webhooks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::support::CONFIG_MAP;
 
-/// Appends a letter to a key, so that the order shows.
+/// Appends a letter to a key, which shows the order.
 struct Append(&'static str);
 
 impl Mutator<ConfigMap> for Append {
@@ -91,7 +91,7 @@ async fn all_validators_are_heard() {
     outcome.rejects_with("one; two").rejects_with_code(403);
     let causes = &outcome.response()["status"]["details"]["causes"];
     assert_eq!(causes.as_array().map(Vec::len), Some(2), "{causes}");
-    // What they do not judge they allow.
+    // Operations without a handler are allowed.
     let outcome = Review::update(CONFIG_MAP, CONFIG_MAP)
         .ask(&webhooks, "/")
         .await;

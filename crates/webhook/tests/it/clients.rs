@@ -47,7 +47,7 @@ impl Setup {
     }
 }
 
-/// The status, or nothing when there is no connection.
+/// The status code, or `None` if the connection fails.
 async fn code(client: &Client, running: &Running) -> Option<u16> {
     let reply = client.review(running.address(), "/validate").await;
     reply.ok().map(|reply| reply.code)
@@ -66,7 +66,7 @@ async fn only_certificates_of_the_authority_are_let_in() {
     let nobody = Client::trusting(setup.server.pem());
     assert_eq!(code(&nobody, &running).await, None);
 
-    // Another authority, from now on.
+    // From now on another CA is trusted.
     let others = Authority::new("others");
     fs::write(setup.path().join("ca.crt"), others.pem()).unwrap();
     let newcomer = setup.client(&others, &["apiserver"]);
@@ -75,7 +75,7 @@ async fn only_certificates_of_the_authority_are_let_in() {
     })
     .await;
     assert_eq!(code(&good, &running).await, None);
-    // One that cannot be read changes nothing.
+    // An invalid file changes nothing.
     fs::write(setup.path().join("ca.crt"), "nothing").unwrap();
     assert_eq!(code(&newcomer, &running).await, Some(200));
     running.stop().await;
@@ -138,13 +138,13 @@ async fn a_bearer_token_is_needed_when_one_is_asked_for() {
     );
     assert_eq!(shows("wrong").await.code, 401);
     assert_eq!(shows("first").await.code, 200);
-    // Nor is it told what there is.
+    // The response does not disclose which paths exist.
     let reply = client
         .send(running.address(), post("/nowhere", ""))
         .await
         .unwrap();
     assert_eq!(reply.code, 401);
-    // Replaced without a gap.
+    // Reloaded without a gap.
     fs::write(&new, "second\n").unwrap();
     until("both are good", || async {
         shows("second").await.code == 200
@@ -229,7 +229,7 @@ async fn users_show_their_passwords_and_paths_have_requirements_of_their_own() {
         (&apiserver, "/mutate", "", (401, realm())),
         (&other, "/mutate", basic.as_str(), (403, none())),
         (&other, "/fault", "", (500, none())),
-        // What is nowhere is the server's to refuse.
+        // Unknown paths are rejected by the server as well.
         (&other, "/nowhere", "", (401, bearer())),
     ] {
         assert_eq!(ask(client, path, shown).await, wanted, "{path} {shown}");

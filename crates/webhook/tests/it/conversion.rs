@@ -1,4 +1,4 @@
-//! Conversions: the wire format, and beside admission webhooks on one server.
+//! Conversion webhooks: the wire format, and conversion beside admission webhooks on one server.
 
 use lockgate_webhook::testing::{ConversionReview, round_trips, serve};
 use lockgate_webhook::{Conversion, Fault, Hub, ManifestOptions, Spoke, Webhooks};
@@ -18,7 +18,7 @@ struct Widget {
     metadata: Option<Metadata>,
 }
 
-/// A type that knows the labels, and nothing else of the metadata.
+/// Metadata with no fields other than labels.
 #[derive(Serialize, Deserialize)]
 struct Metadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -29,7 +29,7 @@ async fn each_denial_has_its_code_and_reason() {
             418,
             "Weekend",
         ),
-        // A denial is never a success.
+        // A denial never has a success code.
         (Denial::new(200, "Odd", "x"), 400, "Odd"),
         (Denial::forbidden("x").code(0), 400, "Forbidden"),
     ] {

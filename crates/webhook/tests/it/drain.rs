@@ -1,4 +1,4 @@
-//! Stopping without a failed call.
+//! Graceful shutdown without a failed call.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,14 +39,14 @@ async fn a_request_under_way_is_answered() {
     })
     .await;
     let stopping = tokio::spawn(running.stop());
-    // Nothing new is taken, and what is idle is closed.
+    // No new connections are accepted, and idle ones are closed.
     until("it is closed", || async {
         tokio::net::TcpStream::connect(address).await.is_err()
     })
     .await;
     until("idle connections end", || async { idle.is_closed() }).await;
     assert!(!stopping.is_finished());
-    // Who came in before is heard, once.
+    // A connection that was accepted before is served one request.
     let late = send(&mut beginning, post("/nowhere", review()))
         .await
         .unwrap();
@@ -117,7 +117,7 @@ async fn it_serves_on_while_others_hear_that_it_is_not_ready() {
         reply.body
     );
     assert_eq!(get(probes, "/healthz").await.code, 200);
-    // Answered, and told to go elsewhere.
+    // Served with `Connection: close`.
     let reply = send(&mut kept, post("/validate", review())).await.unwrap();
     assert_eq!((reply.code, reply.header("connection")), (200, "close"));
     let reply = client.review(address, "/validate").await.unwrap();
@@ -125,12 +125,11 @@ async fn it_serves_on_while_others_hear_that_it_is_not_ready() {
     stopping.abort();
 }
 
-/// The addresses behind a service, as a proxy knows them.
+/// The endpoints of a Service, as a proxy has them.
 type Endpoints = Arc<std::sync::Mutex<Vec<SocketAddr>>>;
 
-/// Calls through a service as the API server does: keeps a connection, takes another endpoint when
-/// one cannot be connected to, and sends again only when a kept connection was closed before any
-/// answer.
+/// Calls through a Service as the API server does: reuses a connection, tries another endpoint when connecting fails,
+/// and retries only when a reused connection was closed before any response.
 async fn call(client: &Client, endpoints: &Endpoints, kept: &mut Option<Connection>) -> u16 {
     loop {
         if let Some(connection) = kept {
@@ -202,7 +201,7 @@ async fn a_rolling_restart_under_load_fails_no_call() {
             calls.load(Ordering::Acquire) > before + 20
         })
         .await;
-        // A new replica comes, the oldest goes.
+        // A new replica starts, the oldest stops.
         replicas.push(start().await);
         let oldest = replicas.remove(0);
         let stopping = tokio::spawn(oldest.stop());

@@ -1,4 +1,4 @@
-//! Requests that are let through unasked.
+//! Exempted requests.
 
 use lockgate_webhook::testing::Review;
 use lockgate_webhook::{Context, Denial, Guard, Registration, Response, Webhooks, from_fn};
@@ -84,7 +84,7 @@ async fn an_object_that_is_being_deleted_may_lose_its_finalizers() {
     ask(object(deleting, "{size: 1}"), object(let_go, "{size: 1}"))
         .await
         .accepts();
-    // Deleted or not is for the stored object to say.
+    // The stored object determines whether it is being deleted.
     ask(object("", "{size: 1}"), object(let_go, "{size: 1}"))
         .await
         .rejects_with("asked");

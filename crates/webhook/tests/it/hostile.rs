@@ -150,7 +150,7 @@ async fn hostile_reviews_are_answered_or_refused() {
             assert!(serde_json::from_str::<Value>(&reply.body).is_ok(), "{name}");
         }
     }
-    // Large in every way that has no limit of its own.
+    // Large in every dimension that has no limit of its own.
     let wide: String = (0..50_000)
         .map(|number| format!("\"k{number}\":\"v\","))
         .collect();

@@ -1,4 +1,4 @@
-//! The test kit: each statement fails when it should.
+//! The test kit: each assertion fails when it should.
 
 use std::fs;
 use std::panic::AssertUnwindSafe;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::{CONFIG_MAP, webhooks};
 
-/// Adds an annotation more at every call.
+/// Adds another annotation on every call.
 struct Growing;
 
 impl Mutator<ConfigMap> for Growing {
@@ -26,7 +26,7 @@ impl Mutator<ConfigMap> for Growing {
 }
 
 fn sloppy() -> Webhooks {
-    // Replaces the object by what its types know, as a naive webhook does.
+    // Replaces the object by its typed form, dropping unknown fields, as a naive webhook does.
     let naive = from_fn(async |ctx: &Context| {
         let text = ctx.object_text().unwrap_or_default();
         let typed: ConfigMap = serde_json::from_str(text)?;

@@ -16,13 +16,13 @@ async fn limited(limits: Limits) -> (Served, Client) {
     (served, client)
 }
 
-/// Sends bytes, and reads until the server closes.
+/// Sends bytes, and reads until the server closes the connection.
 async fn until_closed(served: &Served, client: &Client, bytes: &[u8]) -> String {
     let mut stream = client.stream(served.address()).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
     let reading = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer));
-    // An end without a farewell is an end.
+    // The connection may end without `close_notify`.
     let _ = reading.await.expect("the server closes");
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -39,7 +39,7 @@ async fn a_review_may_have_seven_mebibytes() {
     let reply = client.send(served.address(), padded(most)).await.unwrap();
     assert_eq!(reply.code, 200);
     let reply = client.send(served.address(), padded(most + 1)).await;
-    // The client may find the connection closed while it still sends.
+    // The server may close the connection before the client has sent everything.
     if let Ok(reply) = reply {
         assert_eq!(reply.code, 413);
         assert_eq!(reply.body, "a review may have 7340032 bytes\n");
@@ -59,7 +59,7 @@ async fn a_body_of_unknown_size_is_measured_as_it_comes() {
     )
     .await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-    // Said to be too large, it is not even read.
+    // A body whose declared length is too large is not read.
     let answer = until_closed(
         &served,
         &client,
@@ -100,7 +100,7 @@ async fn a_slow_head_and_an_idle_connection_are_cut() {
         .header_timeout(Duration::from_millis(50))
         .idle_timeout(Duration::from_millis(100));
     let (served, client) = limited(limits).await;
-    // Nothing, a piece of a head, and a whole request with nothing after it.
+    // Nothing, a partial head, and a complete request without a following one.
     assert_eq!(until_closed(&served, &client, b"").await, "");
     assert_eq!(
         until_closed(&served, &client, b"POST /validate HTT").await,
@@ -113,7 +113,7 @@ async fn a_slow_head_and_an_idle_connection_are_cut() {
     );
     let answer = until_closed(&served, &client, whole.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    // Drop by drop does not help.
+    // Sending single bytes does not extend the timeout.
     let mut stream = client.stream(served.address()).await.unwrap();
     let dripping = async {
         loop {
@@ -201,7 +201,7 @@ async fn further_connections_are_closed_at_once_while_all_are_busy() {
         assert_eq!(code, 200);
         idle.push(connection);
     }
-    // Idle ones make room.
+    // Idle connections are closed for new ones.
     until("there is room", || async {
         client.connect(served.address()).await.is_ok()
     })

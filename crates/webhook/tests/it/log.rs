@@ -1,4 +1,4 @@
-//! One line for each decision, with nothing in it that is nobody's business.
+//! One log line per decision, without sensitive data.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ impl<'a> MakeWriter<'a> for Lines {
     }
 }
 
-// One thread, so that the subscriber of this thread sees all of it.
+// A single thread, so that its subscriber receives all events.
 #[tokio::test(flavor = "current_thread")]
 async fn a_decision_is_one_line_without_the_object() {
     let lines = Lines::default();
@@ -59,8 +59,8 @@ async fn a_decision_is_one_line_without_the_object() {
     let review = Review::create(object)
         .user("mallory\nINFO forged line")
         .dry_run();
-    // Another test may be registering the same events just now, without a subscriber, and then they are off until interest is
-    // computed again.
+    // Another test may register the same callsites concurrently without a subscriber, which disables them until
+    // interest is computed again.
     let decided = || String::from_utf8_lossy(&lines.0.lock().unwrap()).contains(": decided ");
     let deadline = Instant::now() + Duration::from_secs(30);
     while !decided() {

@@ -1,4 +1,4 @@
-//! Tests of the framework: what webhooks are told and say, and the server over real TLS.
+//! Tests of the framework: requests and responses of webhooks, and the server over real TLS.
 
 #![expect(
     clippy::panic,

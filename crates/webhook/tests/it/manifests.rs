@@ -1,4 +1,4 @@
-//! From attributes to the objects a cluster needs.
+//! From attributes to manifests.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -22,7 +22,7 @@ impl Validator<Pod> for Policy {
     }
 }
 
-/// One type can be several webhooks.
+/// One type can implement several webhooks.
 #[webhook(
     name = "namespaces.policy.example.com",
     alias = logical,

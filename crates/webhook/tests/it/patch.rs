@@ -1,4 +1,4 @@
-//! Patches: they do what they should, in the eyes of the API server too, and lose nothing.
+//! Patches: they yield the intended object, also when applied by the API server, and lose no fields.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn of_view(sent: &Value, before: &Value, after: &Value) -> Patch {
     Patch::of_view(&sent, &before, &after).expect("texts of JSON")
 }
 
-/// The patch and object after a change to a typed view.
+/// The patch and the patched object after a change to a typed view.
 fn changed<K: Serialize + for<'de> Deserialize<'de>>(
     sent: &Value,
     change: impl Fn(&mut K),
@@ -35,7 +35,7 @@ fn changed<K: Serialize + for<'de> Deserialize<'de>>(
     (result, typed)
 }
 
-/// A view may write the members of a hash map in another order every time.
+/// A view may serialize the entries of a hash map in a different order each time.
 #[test]
 fn the_order_of_members_is_no_change() {
     let [before, after] = [r#"{"m": {"a": 1, "b": 2}}"#, r#"{"m": {"b": 2, "a": 1}}"#];
@@ -135,7 +135,7 @@ fn a_patch_has_no_more_operations_than_it_needs() {
     }
 }
 
-/// A kind with fields of every shape. What it does not know is dropped by it.
+/// A type with fields of every shape, which drops unknown fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Thing {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,7 +159,7 @@ struct Part {
     value: Option<i64>,
 }
 
-/// Looking for each part among all others would take minutes.
+/// Comparing each item with all others would take minutes.
 #[test]
 fn a_long_list_of_named_parts_takes_no_longer_than_it_is() {
     let part = |n: usize| json!({"name": format!("part-{n}"), "novel": n});
@@ -201,7 +201,7 @@ fn thing() -> impl Strategy<Value = Thing> {
     })
 }
 
-/// Any document.
+/// An arbitrary document.
 fn document() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -221,7 +221,7 @@ fn document() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Puts members that nobody knows into every object that has fields.
+/// Adds unknown fields to every object with fields.
 fn with_unknown(value: &Value) -> Value {
     let mut value = value.clone();
     fn mark(members: &mut Map<String, Value>) {
@@ -245,7 +245,7 @@ proptest! {
     #[test]
     fn a_patch_between_two_documents_leads_from_one_to_the_other(from in document(), to in document()) {
         let patch = Patch::between(&from, &to);
-        // The API server patches objects.
+        // The API server only patches objects.
         let (from, to) = (json!({"in": from}), json!({"in": to}));
         let inside = Patch::between(&from, &to);
         prop_assert_eq!(&applied(&from, &inside), &to);
@@ -270,15 +270,15 @@ proptest! {
         let sent = with_unknown(&serde_json::to_value(&before).unwrap());
         let (result, typed) = changed::<Thing>(&sent, |view| *view = after.clone());
         prop_assert_eq!(&typed, &after);
-        // It reads as what was wanted.
+        // It decodes to the intended value.
         let read: Thing = serde_json::from_value(result.clone()).unwrap();
         prop_assert_eq!(&read, &after);
-        // What nobody knows is still there, wherever its object is.
+        // Unknown fields are kept, wherever their object is.
         prop_assert_eq!(&result["novel"], &sent["novel"]);
         if before.inner.is_some() && after.inner.is_some() {
             prop_assert_eq!(&result["inner"]["novel"], &sent["inner"]["novel"]);
         }
-        // The same change again changes nothing.
+        // Repeating the change has no effect.
         let (again, _) = changed::<Thing>(&result, |view| *view = after.clone());
         prop_assert_eq!(again, result);
     }

@@ -60,7 +60,7 @@ async fn an_application_has_checks_of_its_own() {
         "{}",
         reply.body
     );
-    // Asked often, it does not ask often.
+    // Frequent probes do not run the check frequently.
     for _ in 0..50 {
         get(probes, "/readyz").await;
     }
@@ -85,7 +85,7 @@ async fn decisions_are_counted() {
     let served = serve_with(server).await;
     counter.inc();
     let address = served.metrics_address().unwrap();
-    // The same address was asked for, so it is one.
+    // The configured addresses are equal, so there is one listener.
     assert_eq!(served.probes_address(), Some(address));
     let client = Client::trusting(served.ca_bundle());
     let send = |path, review: Review| client.send(served.address(), post(path, review.to_json()));

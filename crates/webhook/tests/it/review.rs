@@ -1,4 +1,4 @@
-//! Reading reviews and writing answers.
+//! Decoding reviews and encoding responses.
 
 use bytes::Bytes;
 use lockgate_webhook::testing::Review;
@@ -45,7 +45,7 @@ async fn an_answer_names_the_uid_whatever_is_wrong_with_the_rest() {
         r#"{"operation": "CREATE", "kind": 7, "uid": "u1"}"#,
         r#"{"uid": "u1", "operation": "CREATE", "dryRun": "yes"}"#,
         r#"{"uid": "u1", "operation": "CREATE", "userInfo": {"groups": "all"}}"#,
-        // Which of two would the API server have meant?
+        // Duplicate fields are ambiguous.
         r#"{"uid": "u1", "operation": "CREATE", "operation": "DELETE"}"#,
     ] {
         let body = format!(
@@ -155,7 +155,7 @@ async fn a_fault_and_a_panic_are_no_denials() {
     for (path, want) in [("/fault", "the database is away"), ("/panic", "on purpose")] {
         let outcome = Review::create(CONFIG_MAP).ask(&webhooks(), path).await;
         outcome.faults_with(want);
-        // The text reaches whoever created the object, so it says nothing of the inside.
+        // The message is sent to the API client, so it contains no internals.
         let webhooks = webhooks();
         let webhook = webhooks.at(path).unwrap();
         let body = Bytes::from(Review::create(CONFIG_MAP).to_json());

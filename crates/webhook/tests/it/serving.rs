@@ -35,7 +35,7 @@ async fn answers_reviews_over_tls() {
         "{}",
         reply.body
     );
-    // Many on one connection.
+    // Many requests on one connection.
     let mut connection = client.connect(served.address()).await.unwrap();
     for _ in 0..3 {
         let reply = send(&mut connection, post("/validate?timeout=10s", review()))
@@ -136,7 +136,7 @@ async fn the_api_servers_patience_is_the_deadline() {
     let reply = client.send(served.address(), request).await.unwrap();
     assert_eq!(reply.code, 500);
     served.stop().await;
-    // And the server's own, when that is shorter.
+    // The server's own timeout applies when it is shorter.
     let limits = Limits::default().request_timeout(Duration::from_millis(200));
     let served = serve_with(Server::new(webhooks()).limits(limits)).await;
     let client = Client::trusting(served.ca_bundle());
@@ -202,7 +202,7 @@ async fn http2_is_offered_only_when_asked_for() {
         assert_eq!(response.status(), 200);
         response.into_body().collect().await.unwrap();
     }
-    // It is told that the server goes away.
+    // The server closes the connection gracefully.
     served.stop().await;
     running.await.unwrap().unwrap();
 }
@@ -210,7 +210,7 @@ async fn http2_is_offered_only_when_asked_for() {
 #[tokio::test]
 async fn an_old_protocol_is_refused() {
     let served = serve(webhooks()).await;
-    // A ClientHello of TLS 1.1, as far as its version.
+    // A ClientHello of TLS 1.1, up to its version.
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut socket = tokio::net::TcpStream::connect(served.address())
         .await
@@ -221,7 +221,7 @@ async fn an_old_protocol_is_refused() {
     socket.write_all(&hello).await.unwrap();
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).await.unwrap();
-    // An alert, and the end.
+    // An alert, and the end of the connection.
     assert_eq!(answer.first(), Some(&0x15), "{answer:?}");
     served.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Webhooks to ask, and a client that speaks TLS.
+//! Sample webhooks, and a TLS client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Nothing in these tests takes this long unless it is broken.
+/// The timeout of any operation in these tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const CONFIG_MAP: &str =
@@ -41,7 +41,7 @@ impl Mutator<ConfigMap> for Owned {
     }
 }
 
-/// Denies what has the key `deny`.
+/// Denies objects with the key `deny`.
 pub(crate) struct Strict;
 
 impl Validator<ConfigMap> for Strict {
@@ -87,7 +87,7 @@ pub(crate) fn webhooks() -> Webhooks {
         )
 }
 
-/// A webhook at `/gated` that allows when the gate is opened.
+/// A webhook at `/gated` that allows once the gate is opened.
 pub(crate) fn gated() -> (Webhooks, Arc<Gate>) {
     let gate = Arc::new(Gate::new());
     let waits = Arc::clone(&gate);
@@ -103,7 +103,7 @@ pub(crate) fn review() -> String {
     Review::create(CONFIG_MAP).to_json()
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: u16,
@@ -118,7 +118,7 @@ impl Reply {
     }
 }
 
-/// Whom it trusts, and what it shows.
+/// Its trusted CAs, and its certificate.
 #[derive(Clone)]
 pub(crate) struct Client {
     config: Arc<ClientConfig>,
@@ -183,13 +183,13 @@ impl Client {
         Ok(sender)
     }
 
-    /// Sends a review over a connection of its own.
+    /// Sends a review on a separate connection.
     pub(crate) async fn review(&self, address: SocketAddr, path: &str) -> std::io::Result<Reply> {
         let mut connection = self.connect(address).await?;
         send(&mut connection, post(path, review())).await
     }
 
-    /// Sends any request over a connection of its own.
+    /// Sends any request on a separate connection.
     pub(crate) async fn send(
         &self,
         address: SocketAddr,
@@ -229,7 +229,7 @@ pub(crate) fn post(path: &str, body: impl Into<Bytes>) -> http::Request<Full<Byt
         .unwrap()
 }
 
-/// Asks a plain HTTP address.
+/// Sends a GET request over plain HTTP.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Reply {
     let socket = TcpStream::connect(address).await.unwrap();
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await;
@@ -242,7 +242,7 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> Reply {
     send(&mut sender, request).await.unwrap()
 }
 
-/// Waits until something is true.
+/// Waits until a condition is true.
 pub(crate) async fn until<F, R>(what: &str, mut is_true: F)
 where
     F: FnMut() -> R,
@@ -257,7 +257,7 @@ where
     waited.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// The value of a line of metrics.
+/// The value of a metric series.
 pub(crate) fn metric(text: &str, series: &str) -> Option<f64> {
     let found = text.lines().find_map(|line| line.strip_prefix(series));
     found.and_then(|value| value.trim().parse().ok())

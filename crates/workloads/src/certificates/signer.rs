@@ -1,4 +1,4 @@
-//! The signers of Kubernetes, and what each refuses to sign.
+//! The built-in signers, and the requests that each of them rejects.
 //!
 //! UPSTREAM: kubernetes pkg/apis/certificates/helpers.go, pkg/controller/certificates/signer/signer.go
 
@@ -12,7 +12,7 @@ use x509_parser::prelude::FromDer as _;
 
 const KIND: &str = "CERTIFICATE REQUEST";
 
-/// A signer that signs with the authority of the cluster.
+/// A signer that uses the cluster's CA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signer {
     Client,
@@ -31,7 +31,7 @@ pub(super) struct Requested {
     uris: usize,
 }
 
-/// Why a signer refuses a request, in upstream's words.
+/// The reason for rejecting a request, with upstream's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
     Organization,
@@ -51,7 +51,7 @@ impl std::fmt::Display for Refusal {
             Self::NamesRequired => f.write_str("DNS or IP subjectAltName is required"),
             Self::NotAllowed(kind) => write!(f, "{kind} subjectAltNames are not allowed"),
             Self::Usages(auth) => {
-                // Sorted, as Go lists a set.
+                // Sorted, as Go prints a set.
                 let mut usages = [*auth, "digital signature", "key encipherment"];
                 usages.sort_unstable();
                 write!(f, "usages did not match [{}]", usages.join(" "))
@@ -67,8 +67,8 @@ impl std::fmt::Display for Refusal {
 }
 
 impl Requested {
-    /// Reads a PKCS#10 request in PEM, and gives it back with nothing around it: what was checked is what is signed,
-    /// however others read PEM.
+    /// Parses a PKCS#10 request in PEM, and returns it re-encoded without surrounding data: the signed request is the
+    /// checked one, even for a more lenient PEM parser.
     pub(super) fn read(pem: &str) -> Option<(Self, String)> {
         let (_, pem) = parse_x509_pem(pem.as_bytes()).ok()?;
         let der = base64::encode(&pem.contents);
@@ -80,7 +80,7 @@ impl Requested {
             let organization = organization.as_str().ok()?;
             requested.organizations.push(organization.to_owned());
         }
-        // Of several, Go takes the last one.
+        // Of several common names, Go uses the last one.
         if let Some(name) = subject.iter_common_name().last() {
             name.as_str().ok()?.clone_into(&mut requested.common_name);
         }
@@ -162,7 +162,7 @@ impl Signer {
     }
 }
 
-/// Nodes ask for exactly these usages; key encipherment is for RSA alone.
+/// Kubelets request exactly these usages; key encipherment is for RSA keys only.
 fn node_usages(auth: &'static str, usages: &[String]) -> Result<(), Refusal> {
     let asked: BTreeSet<&str> = usages.iter().map(String::as_str).collect();
     let least = BTreeSet::from([auth, "digital signature"]);
@@ -320,7 +320,7 @@ mod tests {
             refused(named(|it| it.uris = 1), &usages),
             "URI subjectAltNames are not allowed"
         );
-        // The usages are checked before the common name.
+        // Usages are checked before the common name.
         let stranger = |it: &mut Requested| it.common_name = String::from("jane");
         assert_eq!(
             refused(named(stranger), &[SIGNATURE, CLIENT]),

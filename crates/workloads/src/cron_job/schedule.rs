@@ -1,6 +1,6 @@
-//! Cron schedules: which minutes they mean.
+//! Cron schedules.
 //!
-//! The server has validated them; what cannot be read here has no next time.
+//! The server validates schedules; an invalid one has no next time.
 //!
 //! UPSTREAM: github.com/robfig/cron/v3 parser.go, spec.go
 
@@ -9,7 +9,7 @@ use lockgate_go::time::{Duration, Timestamp, Zone};
 use crate::object::time_text;
 
 const MINUTE: i64 = 60;
-/// The search limit in seconds: a schedule with any time has one within five years.
+/// The search limit in seconds: every satisfiable schedule has a time within five years.
 const HORIZON: i64 = 5 * 366 * 86_400;
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
@@ -25,7 +25,7 @@ pub(super) struct Schedule {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Times {
-    /// Every number of seconds.
+    /// `@every`, in seconds.
     Every(i64),
     At {
         minutes: u64,
@@ -33,7 +33,7 @@ enum Times {
         days: u64,
         months: u64,
         weekdays: u64,
-        /// A day has to be in both lists if one of them has all.
+        /// The day of month or of week is `*`: a day must match both fields. Otherwise, one is enough.
         any_day: bool,
     },
 }
@@ -81,7 +81,7 @@ impl Schedule {
         Some(Self { times, zone })
     }
 
-    /// The next time after another one, in seconds since 1970.
+    /// The next scheduled time after `after`, as Unix timestamp.
     pub(super) fn next_after(&self, after: i64) -> Option<i64> {
         match &self.times {
             Times::Every(seconds) => Some(after + seconds),
@@ -99,7 +99,7 @@ impl Schedule {
         }
     }
 
-    /// Zero if a minute is one of the schedule, or minutes that can be skipped.
+    /// Zero if the minute matches the schedule, or else a number of minutes to skip.
     fn distance(&self, at: i64) -> Option<i64> {
         let Times::At {
             minutes,
@@ -125,9 +125,9 @@ impl Schedule {
         } else {
             in_month || in_week
         };
-        // Months are counted from zero there.
+        // Months of this library are zero-based.
         if !is_day || !has(months, time.month(zone) + 1) {
-            // Not quite to midnight: clocks may be changed before.
+            // Stops an hour before midnight: daylight saving time may begin or end before.
             return Some((24 * 60 - hour * 60 - minute - 60).max(1));
         }
         if !has(hours, hour) {
@@ -141,7 +141,7 @@ fn is_star(field: &str) -> bool {
     field.split(',').any(|part| part.starts_with(['*', '?']))
 }
 
-/// The values of a field as bits.
+/// The values of a field as a bit set.
 fn bits(field: &str, least: u32, most: u32, names: &[&str]) -> Option<u64> {
     let value = |text: &str| -> Option<u32> {
         let lower = text.to_lowercase();
@@ -179,7 +179,7 @@ fn bits(field: &str, least: u32, most: u32, names: &[&str]) -> Option<u64> {
     Some(set)
 }
 
-/// A time as its zone writes it.
+/// A time in the format of its zone.
 pub(super) fn local_text(seconds: i64, zone: &str) -> String {
     let zone = match zone {
         "" => Some(Zone::Utc),
@@ -190,7 +190,7 @@ pub(super) fn local_text(seconds: i64, zone: &str) -> String {
         return time_text(seconds);
     };
     let of_day = time.hours(&zone) * 3600 + time.minutes(&zone) * 60 + time.seconds(&zone);
-    // The offset of the zone from UTC, between -10 and +14 hours.
+    // The zone's UTC offset, between -10 and +14 hours.
     let ahead = (of_day - seconds.rem_euclid(86_400)).rem_euclid(86_400);
     let ahead = if ahead > 14 * 3600 {
         ahead - 86_400

@@ -1,4 +1,4 @@
-//! The sizes of ReplicaSets during a rollout and when a Deployment is scaled in the middle of one.
+//! Replica counts of ReplicaSets during a rollout, and when a Deployment is scaled during one.
 //!
 //! UPSTREAM: kubernetes pkg/controller/deployment/rolling.go, sync.go (scale), util/deployment_util.go
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{DESIRED, MAX, Rollout, replicas};
 use crate::object::{Object, annotation, count, scaled, text};
 
-/// The bounds of a rollout.
+/// The limits of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub(super) replicas: i64,
@@ -31,7 +31,7 @@ impl Sizes {
         if rolls {
             surge = bound("maxSurge", true);
             unavailable = bound("maxUnavailable", false);
-            // Both being zero would be a rollout that never moves.
+            // A rollout with both zero could not progress.
             if surge == 0 && unavailable == 0 {
                 unavailable = 1;
             }
@@ -44,7 +44,7 @@ impl Sizes {
         }
     }
 
-    /// The size of the new set, which has one now, with the total of all sets.
+    /// The replicas of the new ReplicaSet, from its current replicas and the total of all ReplicaSets.
     pub(super) fn of_new(self, total: i64, now: i64) -> i64 {
         if !self.rolls || now >= self.replicas {
             return self.replicas;
@@ -53,7 +53,7 @@ impl Sizes {
         now + room.clamp(0, self.replicas - now)
     }
 
-    /// The sizes of old ReplicaSets to scale down: sets with unavailable Pods first.
+    /// The new replicas of old ReplicaSets to scale down: unavailable Pods first.
     pub(super) fn of_old(self, old: &[Arc<Object>], new: &Object) -> Vec<(Arc<Object>, i64)> {
         let available = |set: &Value| count(set, "/status/availableReplicas");
         let total: i64 = old.iter().map(|set| replicas(set)).sum::<i64>() + replicas(new);
@@ -83,7 +83,7 @@ impl Sizes {
         sizes
     }
 
-    /// The sizes after the Deployment was scaled: several active sets keep their proportions.
+    /// The replicas after the Deployment was scaled: active ReplicaSets keep their proportions.
     pub(super) fn proportional(self, rollout: &Rollout<'_>) -> Vec<(Arc<Object>, i64, bool)> {
         let mut active: Vec<_> = rollout
             .all()
@@ -100,7 +100,7 @@ impl Sizes {
             _ => None,
         };
         if let Some(only) = only {
-            // Its annotations are updated too, or it would seem to need scaling forever.
+            // Updates its annotations too; otherwise it would always seem to need scaling.
             return vec![(only, self.replicas, true)];
         }
         if let Some(new) = &rollout.new
@@ -169,7 +169,7 @@ impl Sizes {
             return 0;
         }
         let after = size.saturating_mul(self.replicas + self.max_surge);
-        // Rounded half up; both are positive.
+        // Rounds half up; both are positive.
         (after * 2 + before) / (before * 2) - size
     }
 }

@@ -11,7 +11,7 @@ use crate::object::{Object, condition, count, now, now_text, number, text, time}
 use crate::queue::Next;
 use crate::replica_set::set_count;
 
-/// Sets a condition. A condition with the same status and reason is unchanged; a changed one moves to the end.
+/// Sets a condition. With the same status and reason it is unchanged; otherwise it moves to the end.
 pub(super) fn set(
     conditions: &mut Vec<Value>,
     of: &str,
@@ -49,7 +49,7 @@ fn progressing(object: &Value) -> Option<&Value> {
     condition(object, "Progressing")
 }
 
-/// The status with the condition of a Deployment that was paused or resumed, if it lacks that.
+/// The status with the condition of a paused or resumed Deployment, if it is missing.
 pub(super) fn after_pause(deployment: &Object) -> Option<Value> {
     if !has_deadline(deployment) {
         return None;
@@ -88,14 +88,14 @@ fn has_progressed(before: &Value, after: &Value) -> bool {
         || grew("/availableReplicas")
 }
 
-/// The time until a rollout that makes no progress has failed.
+/// The seconds until a rollout without progress exceeds its deadline.
 fn deadline_in(deployment: &Value, condition: &Value) -> i64 {
     let seconds = count(deployment, "/spec/progressDeadlineSeconds");
     let since = time(condition, "/lastUpdateTime").unwrap_or_else(now);
     since + seconds - now()
 }
 
-/// The status of a Deployment as its sets are.
+/// Calculates the status of a Deployment from its ReplicaSets.
 pub(super) fn of(rollout: &Rollout<'_>, rolls: bool) -> Value {
     let deployment = rollout.deployment;
     let sum = |pointer: &str| -> i64 { rollout.all().map(|set| count(set, pointer)).sum() };

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use crate::object::annotation;
 
-/// The annotation and label of a Pod with its index.
+/// The annotation and label with the index of a Pod.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// The maximum number of parsed indexes: a Job has a limit too.
+/// The maximum number of parsed indexes; Jobs have the same limit.
 const INDEXES_MAX: i64 = 100_000;
 
 /// A set of indexes.

@@ -17,7 +17,7 @@ pub(super) enum Outcome {
         deadline: Option<i64>,
     },
     Ends {
-        /// The condition set immediately, and the condition set when all Pods are gone.
+        /// The condition set immediately, and the condition set when all Pods have terminated.
         met: &'static str,
         ends: &'static str,
         reason: &'static str,
@@ -34,7 +34,7 @@ fn failed(reason: &'static str, message: String) -> Outcome {
     }
 }
 
-/// The Pods of a kind that are counted, or noted to be counted.
+/// The number of counted Pods of a kind, including uids that are still to be counted.
 fn total(status: &Value, member: &str) -> i64 {
     let uncounted = list(status, &format!("/uncountedTerminatedPods/{member}")).count();
     count(status, &format!("/{member}")) + i64::try_from(uncounted).unwrap_or(i64::MAX)
@@ -44,9 +44,9 @@ pub(super) fn succeeded(status: &Value) -> i64 {
     total(status, "succeeded")
 }
 
-/// Decides about a Job.
+/// Determines the outcome of a Job.
 pub(super) fn of(job: &Value, status: &Value, pods: &[Arc<Object>], now: i64) -> Outcome {
-    // What was decided stays decided.
+    // An outcome is final.
     for (met, ends) in [
         ("FailureTarget", "Failed"),
         ("SuccessCriteriaMet", "Complete"),
@@ -107,7 +107,7 @@ fn known_reason(reason: &str) -> &'static str {
     .unwrap_or("CompletionsReached")
 }
 
-/// Containers that are restarted in their Pods count as failures.
+/// Container restarts within Pods count as failures.
 fn is_past_restarts(job: &Value, pods: &[Arc<Object>], limit: i64) -> bool {
     if text(job, "/spec/template/spec/restartPolicy") != "OnFailure" {
         return false;
@@ -124,7 +124,7 @@ fn is_past_restarts(job: &Value, pods: &[Arc<Object>], limit: i64) -> bool {
     }
 }
 
-/// The rule of the Pod failure policy that a failed Pod matches, with its number.
+/// The rule of the Pod failure policy that matches a failed Pod, with its index.
 fn rule<'j>(job: &'j Value, pod: &Value) -> Option<(usize, &'j Value)> {
     if pod::phase(pod) != "Failed" {
         return None;
@@ -147,7 +147,7 @@ fn rule<'j>(job: &'j Value, pod: &Value) -> Option<(usize, &'j Value)> {
     })
 }
 
-/// The container and exit code that match a rule.
+/// The container and exit code that matched a rule.
 fn exit_code<'p>(rule: &Value, pod: &'p Value) -> Option<(&'p str, i64)> {
     let name = text(rule, "/containerName");
     let statuses = list(pod, "/status/containerStatuses");
@@ -163,7 +163,7 @@ fn exit_code<'p>(rule: &Value, pod: &'p Value) -> Option<(&'p str, i64)> {
     })
 }
 
-/// The message about a Pod whose failure fails the Job.
+/// The message about a Pod whose failure makes the Job fail.
 fn fails_job(job: &Value, pod: &Object) -> Option<String> {
     let (number, rule) = rule(job, pod)?;
     if text(rule, "/action") != "FailJob" {
@@ -183,7 +183,7 @@ fn fails_job(job: &Value, pod: &Object) -> Option<String> {
     })
 }
 
-/// Returns true if the failure of a Pod does not count.
+/// Returns true if the Pod failure policy ignores the failure.
 pub(super) fn is_ignored(job: &Value, pod: &Value) -> bool {
     rule(job, pod).is_some_and(|(_, rule)| text(rule, "/action") == "Ignore")
 }

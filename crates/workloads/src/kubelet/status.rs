@@ -1,4 +1,4 @@
-//! The status of a Pod in each of its stages.
+//! The status of a Pod in each stage.
 //!
 //! UPSTREAM: kubernetes pkg/kubelet/status/generate.go, pkg/kubelet/kubelet_pods.go
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::object::{Fnv, Object, count, is_condition_true, list, now_text, set_condition, text};
 
-/// A condition of a Pod, which has the time of its probe too.
+/// A Pod condition, with its probe time.
 pub(super) struct Condition;
 
 impl Condition {
@@ -25,19 +25,19 @@ impl Condition {
     }
 }
 
-/// Returns true if an init container runs beside the containers.
+/// Returns true if an init container is a sidecar.
 pub(super) fn is_sidecar(pod: &Value, number: usize) -> bool {
     let policy = pod.pointer(&format!("/spec/initContainers/{number}/restartPolicy"));
     policy.and_then(Value::as_str) == Some("Always")
 }
 
-/// Returns true if all conditions that the Pod waits for are true.
+/// Returns true if all readiness gates are true.
 pub(super) fn are_gates_open(pod: &Value) -> bool {
     list(pod, "/spec/readinessGates")
         .all(|gate| is_condition_true(pod, text(gate, "/conditionType")))
 }
 
-/// The containers of a Pod and their states.
+/// The containers of a Pod and their statuses.
 pub(super) struct Images<'i> {
     pub(super) pod: &'i Object,
     pub(super) status: Value,
@@ -58,7 +58,7 @@ fn terminated(status: &Value, code: i64) -> Value {
     }})
 }
 
-/// An identifier that is the same for the same container of a Pod.
+/// A stable container ID.
 fn identifier(parts: &[&str]) -> String {
     let mut text = String::new();
     for round in 0..8_u8 {
@@ -73,7 +73,7 @@ fn identifier(parts: &[&str]) -> String {
 }
 
 impl Images<'_> {
-    /// The status, for this generation of the Pod.
+    /// The status, with the Pod's generation as observed.
     pub(super) fn finish(mut self) -> Value {
         let generation = count(self.pod, "/metadata/generation");
         if generation > 0 {
@@ -126,7 +126,7 @@ impl Images<'_> {
         status
     }
 
-    /// Changes the statuses of all containers.
+    /// Updates the statuses of all containers.
     fn containers(&mut self, change: impl Fn(&mut Value)) {
         let many = list(self.pod, "/spec/containers").count();
         let statuses: Vec<Value> = (0..many)
@@ -187,7 +187,7 @@ impl Images<'_> {
         });
     }
 
-    /// The containers wait for the init containers.
+    /// Sets the containers to waiting for init containers.
     pub(super) fn set_uninitialized(&mut self) {
         self.containers(|status| {
             status["state"] = json!({"waiting": {"reason": "PodInitializing"}});
@@ -214,7 +214,7 @@ impl Images<'_> {
         }
     }
 
-    /// The condition `Ready`, which waits for readiness gates.
+    /// Sets the condition `Ready`, which depends on readiness gates.
     pub(super) fn set_ready_condition(&mut self) {
         if are_gates_open(self.pod) {
             self.condition("Ready", "True", "", "");
@@ -238,7 +238,7 @@ impl Images<'_> {
         }
     }
 
-    /// The containers run, and are ready or not.
+    /// Sets the containers to running, ready or not.
     pub(super) fn run(&mut self, is_ready: bool) {
         self.status["phase"] = "Running".into();
         let many = list(self.pod, "/spec/containers").count();
@@ -285,7 +285,7 @@ impl Images<'_> {
         });
     }
 
-    /// The containers ended for good.
+    /// Sets the containers to terminated.
     pub(super) fn complete(&mut self, code: i64) {
         self.end_containers(code);
         self.end_sidecars();
@@ -318,7 +318,7 @@ impl Images<'_> {
         }
     }
 
-    /// The containers failed, and wait to be restarted.
+    /// Sets the containers to failed and in backoff.
     pub(super) fn back_off(&mut self, code: i64) {
         self.containers(|status| {
             status["lastState"] = terminated(status, code);
@@ -342,7 +342,8 @@ impl Images<'_> {
         self.set_unready();
     }
 
-    /// The Pod was told to stop, and did. Programs that are not meant to end by themselves end well.
+    /// Sets the containers to terminated by the deletion, with exit code 0 for the restart policy `Always`, or else
+    /// 143 (SIGTERM).
     pub(super) fn stop(&mut self) {
         let ends_well = text(self.pod, "/spec/restartPolicy") == "Always";
         self.complete(if ends_well { 0 } else { 143 });

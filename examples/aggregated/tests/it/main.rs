@@ -1,4 +1,4 @@
-//! kubectl, the main server, the notes behind it, and a webhook for them.
+//! kubectl, the main server, the aggregated notes server, and a webhook for notes.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,10 +20,10 @@ use lockgate_testkit::{Answer, WebhookServer};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-/// Nothing in these tests takes this long unless it is broken.
+/// The timeout of any operation in these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The main server with the notes behind it.
+/// The main server with the aggregated notes server.
 struct Setup {
     main: TestServer,
     _notes: Running,
@@ -67,7 +67,7 @@ async fn start() -> Setup {
 }
 
 impl Setup {
-    /// Runs kubectl; what it prints, or why it failed.
+    /// Runs kubectl; returns its output, or its error.
     async fn kubectl(&self, line: &str, input: &str) -> Result<String, String> {
         let mut child = Command::new("kubectl")
             .args(line.split_whitespace())
@@ -142,7 +142,7 @@ async fn kubectl_keeps_notes_that_webhooks_may_deny() {
         .unwrap();
     assert_eq!(got, "bought");
 
-    // A webhook that is registered with the main server is called by the one behind.
+    // A webhook registered with the main server is called by the aggregated one.
     let hooks = WebhookServer::start().await;
     hooks.script("/notes", [Answer::deny("no more notes")]);
     let bundle = lockgate_go::base64::encode(hooks.ca_pem().as_bytes());
@@ -167,7 +167,7 @@ webhooks:
             number += 1;
             let name = format!("bread-{number}");
             match setup.kubectl("create -f -", &note(&name, "buy")).await {
-                // The registration is on its way.
+                // The webhook configuration is not in effect yet.
                 Ok(_) => {}
                 Err(why) => return why,
             }
@@ -188,7 +188,7 @@ webhooks:
     assert_eq!(review["request"]["userInfo"]["username"], "admin");
     assert_eq!(review["request"]["resource"]["resource"], "notes");
 
-    // Who may not is told so by the main server, and none of it gets there.
+    // The main server rejects unauthorized requests, and does not proxy them.
     let refused = setup.kubectl("get notes --as=ann", "").await.unwrap_err();
     assert!(
         refused.contains("User \"ann\" cannot list resource \"notes\""),
@@ -211,7 +211,7 @@ webhooks:
     setup.main.stop().await;
 }
 
-/// Asks the server behind directly, past the main one.
+/// Sends a request directly to the aggregated server.
 async fn ask(setup: &Setup, token: Option<String>, headers: &[(&str, &str)]) -> (u16, String) {
     let pem = std::fs::read(setup.main.folder().join("notes-ca.crt")).unwrap();
     let url = format!("https://{}", setup._notes.address());
@@ -255,7 +255,7 @@ async fn whoever_comes_directly_is_authenticated_and_authorized_by_the_main_serv
         "create clusterrolebinding notes --clusterrole=notes --serviceaccount=default:reader";
     setup.kubectl(bind, "").await.unwrap();
     let allowed = async {
-        // Refusals are believed for ten seconds.
+        // Denials are cached for ten seconds.
         while ask(&setup, Some(token.clone()), &[]).await.0 != 200 {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
@@ -266,8 +266,8 @@ async fn whoever_comes_directly_is_authenticated_and_authorized_by_the_main_serv
     setup.main.stop().await;
 }
 
-/// The cost of the proxy: `LOCKGATE_PROXY_REQUESTS=10000 cargo test -p aggregated-notes --test it cost --
-/// --nocapture` prints it.
+/// The cost of the proxy, printed by `LOCKGATE_PROXY_REQUESTS=10000 cargo test -p aggregated-notes --test it cost --
+/// --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_cost_of_a_request_through_the_proxy() {
     let requests = std::env::var("LOCKGATE_PROXY_REQUESTS");

@@ -195,7 +195,7 @@ async fn an_api_server_defaults_validates_and_converts() -> Result<(), Box<dyn s
     };
     let text = job(V2, "spec: {schedule: {minute: '30', hour: '2'}}");
     let applied = cluster.apply(&text).await?;
-    // Written in v2, converted to v1 for both webhooks, stored in v1, shown in v2.
+    // Created in v2, converted to v1 for both webhooks, stored in v1, returned in v2.
     assert_eq!(
         applied.objects[0]["spec"],
         json!({
@@ -216,7 +216,7 @@ async fn an_api_server_defaults_validates_and_converts() -> Result<(), Box<dyn s
         "{refused}"
     );
 
-    // Changed in v1, and then one part of it in v2.
+    // Updated in v1, and then one field in v2.
     let text = job(V1, "spec: {schedule: 31 2 * * *, suspend: true}");
     let applied = cluster.apply(&text).await?;
     assert_eq!(applied.objects[0]["spec"]["schedule"], "31 2 * * *");

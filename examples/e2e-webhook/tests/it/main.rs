@@ -1,4 +1,4 @@
-//! Every endpoint, asked as an API server asks it, in both versions.
+//! Every endpoint, called as an API server calls it, in both versions.
 
 #![expect(
     clippy::unwrap_used,

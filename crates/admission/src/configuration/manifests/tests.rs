@@ -74,7 +74,7 @@ fn reads_every_form_sorted_by_name() {
     let want = ["a", "b", "l", "t", "y", "z"].map(|name| format!("{name}.static.k8s.io"));
     assert_eq!(names, want);
     assert_eq!(read.hash.len(), "sha256:".len() + 64);
-    // Defaults are filled in.
+    // Defaults are applied.
     let webhook = &read.configurations[1].webhooks()[0];
     assert_eq!(webhook.failure_policy.as_deref(), Some("Fail"));
     assert_eq!(load(directory(&[]).path(), VALIDATING).unwrap().hash, "");
@@ -244,7 +244,7 @@ fn bad_content_at_the_start_is_an_error() {
     assert!(!all.synced());
 }
 
-/// Waits for the next outcome. Without notification it would take a minute.
+/// Waits for the next reload. Without file events it would take a minute.
 async fn next(outcomes: &mut watch::Receiver<u64>) {
     let changed = tokio::time::timeout(Duration::from_secs(20), outcomes.changed()).await;
     changed.expect("noticed at once").unwrap();
@@ -253,7 +253,7 @@ async fn next(outcomes: &mut watch::Receiver<u64>) {
 #[tokio::test]
 async fn a_changed_file_is_noticed_at_once() {
     let found = directory(&[("m.yaml", &fine("x.static.k8s.io"))]);
-    // A directory in a directory, which can be moved away.
+    // A subdirectory, which can be moved away.
     let home = found.path().join("home");
     fs::create_dir(&home).unwrap();
     let place = home.display().to_string();
@@ -270,7 +270,7 @@ async fn a_changed_file_is_noticed_at_once() {
         let hooks = snapshot.static_hooks().iter();
         hooks.map(|hook| hook.configuration().to_owned()).collect()
     };
-    // Put in place at once, so that no half of it is ever seen.
+    // Written atomically, so that no partial file is read.
     let put = |name: &str, content: &str| {
         let draft = found.path().join("draft");
         fs::write(&draft, content).unwrap();

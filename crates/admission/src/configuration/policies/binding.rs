@@ -1,4 +1,4 @@
-//! A binding in the form it is matched in.
+//! A compiled binding.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::configuration::hook::Labels;
 /// A validation action: the consequence of a failed validation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The request is refused.
+    /// The request is denied.
     Deny,
     /// The client is warned.
     Warn,
@@ -21,7 +21,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The word of the API.
+    /// The name in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ pub(super) struct Terms {
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct TermsKey {
     policy: Arc<str>,
-    /// The address of shared criteria, which is theirs as long as terms with them are there.
+    /// The address of shared criteria, which is unique while terms refer to them.
     criteria: Option<usize>,
     params: Option<Box<str>>,
     actions: [Option<Action>; 3],
@@ -120,7 +120,7 @@ impl Terms {
     }
 }
 
-/// A binding, compiled: its terms, with its name behind them in one allocation, since there can be hundreds of
+/// A compiled binding: its terms, followed by its name in the same allocation, since there can be hundreds of
 /// thousands. Clones share it.
 #[derive(Clone)]
 pub struct CompiledBinding(ThinArc<Arc<Terms>, u8>);
@@ -130,7 +130,7 @@ impl CompiledBinding {
         Self(ThinArc::from_header_and_slice(terms, name.as_bytes()))
     }
 
-    /// A binding of something that cannot be read.
+    /// The binding of an undecodable policy or binding.
     pub(super) fn unreadable(name: &str) -> Self {
         let terms = Terms {
             policy: name.into(),
@@ -147,7 +147,7 @@ impl CompiledBinding {
         std::str::from_utf8(&self.0.slice).expect("the bytes of a name, as `new` got it")
     }
 
-    /// The policy it puts in force.
+    /// The name of its policy.
     #[must_use]
     pub fn policy(&self) -> &str {
         &self.terms().policy
@@ -171,7 +171,7 @@ impl CompiledBinding {
         self.terms().params.as_ref()
     }
 
-    /// The validation actions, in the order they were written.
+    /// The validation actions, in the order of the binding.
     pub fn actions(&self) -> impl Iterator<Item = Action> {
         self.terms().actions.into_iter().flatten()
     }

@@ -1,4 +1,4 @@
-//! A policy in the form it is matched and evaluated in.
+//! A compiled policy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) struct CompiledMutation {
     pub(crate) program: Compiled,
 }
 
-/// The place of `namespaceObject` among the variables of an expression.
+/// The index of `namespaceObject` among the variables of an expression.
 const NAMESPACE: usize = 2;
 
 impl CompiledPolicy {
@@ -132,7 +132,7 @@ impl CompiledPolicy {
         compiled
     }
 
-    /// All programs it has.
+    /// All of its programs.
     fn programs(&self) -> impl Iterator<Item = &Program> {
         let variables = self.variables.iter();
         let variables = variables.filter_map(|variable| variable.program.as_ref().ok());
@@ -150,7 +150,7 @@ impl CompiledPolicy {
         variables.chain(others).map(|program| &**program)
     }
 
-    /// A policy about which nothing is known but that it is there.
+    /// A policy that cannot be decoded.
     pub(super) fn unreadable(kind: PolicyKind, name: &str, why: &str) -> Self {
         Self {
             kind,
@@ -185,13 +185,13 @@ impl CompiledPolicy {
         &self.name
     }
 
-    /// The failure policy: the meaning of an error.
+    /// The failure policy, which applies to errors.
     #[must_use]
     pub fn failure_policy(&self) -> FailurePolicy {
         self.failure_policy
     }
 
-    /// Its expressions with their roles, places and programs.
+    /// Its expressions with their roles, indices and programs.
     pub fn expressions(
         &self,
     ) -> impl Iterator<Item = (ExpressionRole, usize, &str, Option<&Program>)> {

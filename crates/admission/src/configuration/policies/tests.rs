@@ -38,7 +38,7 @@ fn binding(name: &str, policy: &str, resources: Value) -> Binding {
         .value
 }
 
-/// Names of policies in force, with those of their bindings.
+/// The names of effective policies, with those of their bindings.
 fn in_force(policies: &Policies) -> Vec<(String, Vec<String>)> {
     let snapshot = policies.snapshot();
     let bound = snapshot.policies().iter();
@@ -64,7 +64,7 @@ fn a_policy_is_in_force_with_its_bindings_in_order() {
     policies.upsert_binding(&binding("x", "p", Value::Null));
     policies.upsert_binding(&binding("lonely", "nobody", Value::Null));
     assert_eq!(in_force(&policies), [named("p", &["x", "y"])]);
-    // A binding may change its policy.
+    // An update may change the policy of a binding.
     policies.upsert_binding(&binding("x", "a", Value::Null));
     assert_eq!(
         in_force(&policies),
@@ -150,7 +150,7 @@ fn policies_of_the_other_kind_are_left_alone() {
 fn many_bindings_cost_little_each() {
     const POLICIES: usize = 100;
     const BINDINGS: usize = 300;
-    /// Bytes for each binding: itself with its name, and its places among those of its policy and of all.
+    /// Bytes per binding: itself with its name, and its entries in the lists of its policy and of all bindings.
     const PER_BINDING: i64 = 76;
     let policies = Policies::new(PolicyKind::Validating);
     for number in 0..POLICIES {
@@ -169,11 +169,11 @@ fn many_bindings_cost_little_each() {
     assert!(each <= PER_BINDING, "{each} bytes for each binding");
 }
 
-/// Policies whose expressions are those of others but for two that name the policy.
+/// Policies with the expressions of others, except for two that contain the policy's name.
 #[test]
 fn many_policies_cost_little_each() {
     const POLICIES: usize = 300;
-    /// Bytes for each policy: its texts, its own programs, and its places.
+    /// Bytes per policy: its strings, its own programs, and its entries.
     const PER_POLICY: i64 = 4_000;
     let policies = Policies::new(PolicyKind::Validating);
     let add = |range: std::ops::Range<usize>| {
@@ -208,7 +208,7 @@ fn many_policies_cost_little_each() {
             policies.upsert_policy(&policy.value);
         }
     };
-    // What all of them share is there.
+    // The shared parts exist already.
     add(0..1);
     let counted = allocation_counter::measure(|| add(1..POLICIES + 1));
     let each = counted.bytes_current / i64::try_from(POLICIES).unwrap();
@@ -216,7 +216,7 @@ fn many_policies_cost_little_each() {
     assert!(each <= PER_POLICY, "{each} bytes for each policy");
 }
 
-/// The thousandth policy takes as much work as the first: nothing that is there is made anew.
+/// The thousandth policy costs as much as the first: existing ones are not recompiled.
 #[test]
 fn policies_come_one_by_one_without_work_for_the_others() {
     let policies = Policies::new(PolicyKind::Validating);

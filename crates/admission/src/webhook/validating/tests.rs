@@ -38,7 +38,7 @@ async fn a_webhook_that_is_indexed_and_gone_is_a_denial() {
     );
 }
 
-/// A clock that tells the time so often, and then breaks.
+/// A clock that panics after a number of readings.
 struct Breaks {
     after: AtomicIsize,
 }
@@ -58,7 +58,7 @@ async fn a_call_that_is_lost_is_a_denial_though_failures_are_ignored() {
     let ignored = webhooks(host.clone(), &names);
     assert!(ignored.validate(&mut admission).await.is_allowed());
 
-    // It is asked twice before the calls begin.
+    // It is read twice before the calls start.
     host.clock = Arc::new(Breaks {
         after: AtomicIsize::new(2),
     });

@@ -1,4 +1,4 @@
-//! The server of notes, with webhooks that are really called.
+//! The notes server, with real webhook calls.
 
 #[allow(dead_code, reason = "its `main` is for people")]
 #[path = "../../../examples/aggregated.rs"]
@@ -48,7 +48,7 @@ webhooks:
     .join("---\n")
 }
 
-/// The code, the `Warning` header if there is one, and the body.
+/// The code, the `Warning` header if any, and the body.
 async fn ask(at: SocketAddr, method: Method, path: &str, body: &Value) -> (u16, String, Value) {
     let stream = TcpStream::connect(at).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -101,7 +101,7 @@ async fn writes_of_notes_pass_the_chain() {
     assert!(name.starts_with("list-") && name.len() > 5, "{name}");
     let path = format!("{NOTES}/{name}");
 
-    // The second answer of the validating webhook: the note stays as it was.
+    // The second response of the validating webhook denies: the note is unchanged.
     let changed = json!({"metadata": {"name": name}, "text": "buy tea"});
     let (code, _, status) = ask(at, Method::PUT, &path, &changed).await;
     let message = "admission webhook \"check.example.com\" denied the request: too late";
@@ -111,7 +111,7 @@ async fn writes_of_notes_pass_the_chain() {
         "buy milk"
     );
 
-    // A dry run is decided about and not kept.
+    // A dry run is admitted and not stored.
     let dry = format!("{path}?dryRun=All");
     assert_eq!(
         ask(at, Method::PUT, &dry, &changed).await.2["text"],
@@ -127,7 +127,7 @@ async fn writes_of_notes_pass_the_chain() {
         "buy tea"
     );
 
-    // What the webhooks were told.
+    // The reviews that the webhooks received.
     let reviews: Vec<(String, Value)> = hooks
         .requests()
         .iter()
@@ -162,7 +162,7 @@ async fn writes_of_notes_pass_the_chain() {
     assert_eq!(ask(at, Method::GET, &path, &none).await.0, 404);
     let list = ask(at, Method::GET, NOTES, &none).await.2;
     assert_eq!(list["items"], json!([]));
-    // A webhook's server that is gone refuses writes, since that is the policy by default.
+    // An unreachable webhook rejects writes, as the default failurePolicy is Fail.
     hooks.stop().await;
     let (code, _, status) = ask(at, Method::POST, NOTES, &note).await;
     assert_eq!(

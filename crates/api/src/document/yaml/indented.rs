@@ -1,8 +1,8 @@
-//! Texts with lines that the parser wants indented further.
+//! Indents lines that the parser rejects for their indentation.
 //!
-//! Within brackets and quotes, the library that Kubernetes uses lets a line begin in any column. Later versions of
-//! YAML do not, and the parser here follows them: `args: [\n  a,\n]` is refused in a list. Such a line gets spaces in
-//! front, which mean nothing there, and everything keeps the place it has in the source.
+//! Within brackets and quotes, Kubernetes' library allows a line to start in any column. Later versions of YAML do
+//! not, and neither does the parser here: `args: [\n  a,\n]` is rejected in a list. Such a line is indented with
+//! spaces, which are not significant there, and all positions refer to the original source.
 //!
 //! UPSTREAM: go.yaml.in/yaml/v2 scannerc.go (yaml_parser_unroll_indent, yaml_parser_scan_flow_scalar).
 
@@ -12,19 +12,19 @@ use saphyr_parser::Span as Place;
 
 use crate::document::Span;
 
-/// Spaces that a line gets at a time.
+/// The indentation added to a line at a time.
 const SPACES: &str = "                                                                ";
 
-/// A line that the parser refuses for its indentation, by a character in it.
+/// A line that the parser rejects for its indentation, by a character in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Line {
     /// The line of a token within brackets.
     Token(usize),
-    /// The lines of a text in quotes that begins here.
+    /// The lines of the quoted scalar that starts here.
     Quoted(usize),
 }
 
-/// The line to indent for an error of the parser at a character.
+/// The line to indent for a parser error at a character.
 pub(super) fn line(problem: &str, at: usize) -> Option<Line> {
     match problem {
         "invalid indentation" | "invalid indentation in flow construct" => Some(Line::Token(at)),
@@ -33,11 +33,10 @@ pub(super) fn line(problem: &str, at: usize) -> Option<Line> {
     }
 }
 
-/// A source, and the text that the parser reads for it.
+/// A source, and its indented text for the parser.
 pub(super) struct Indented<'s> {
     text: Cow<'s, str>,
-    /// The byte of the source at which each character of the text stands; empty while every character is
-    /// one byte at its own place.
+    /// The source byte of each character of the text; empty while they are identical.
     offsets: Vec<u32>,
     /// The length of the source.
     len: usize,
@@ -60,7 +59,7 @@ impl<'s> Indented<'s> {
         &self.text
     }
 
-    /// The byte of the source for a character of the text.
+    /// The source byte of a character of the text.
     pub(super) fn byte(&self, character: usize) -> usize {
         if self.offsets.is_empty() {
             return character.min(self.len);
@@ -102,7 +101,7 @@ impl<'s> Indented<'s> {
         true
     }
 
-    /// The first character of the line of a character.
+    /// The first character of the line that contains a character.
     fn line_start(&self, at: usize) -> Option<usize> {
         let mut start = 0;
         for (number, c) in self.text.chars().enumerate() {
@@ -116,7 +115,7 @@ impl<'s> Indented<'s> {
         None
     }
 
-    /// The first characters of the lines on which a text in quotes goes on; none if it does not end.
+    /// The first characters of the continuation lines of a quoted scalar; empty if it is unterminated.
     fn quoted_lines(&self, at: usize) -> Vec<usize> {
         let mut characters = self.text.chars().enumerate().skip(at).peekable();
         let Some((_, quote)) = characters.next() else {

@@ -1,7 +1,7 @@
-//! Saying what is wrong with YAML in the words of the library that Kubernetes uses.
+//! YAML errors with the messages of Kubernetes' library.
 //!
-//! The parser here follows a later version of YAML than that library does, so the two do not stop
-//! at the same place for everything; where they do, the texts and the lines agree.
+//! The parser here implements a later version of YAML than that library, so not all errors are at
+//! the same position; for those that are, messages and lines are the same.
 //!
 //! UPSTREAM: go.yaml.in/yaml/v2 scannerc.go, parserc.go and decode.go (fail).
 
@@ -16,7 +16,7 @@ const EXPECTED_NODE: &str = "did not find expected node content";
 const EXPECTED_COMMA_OR_BRACKET: &str = "did not find expected ',' or ']'";
 const END_OF_STREAM: &str = "found unexpected end of stream";
 
-/// A problem and, when it lies in the syntax, the line that is named with it.
+/// A problem and, for syntax errors, its line number.
 #[derive(Debug)]
 pub struct Problem {
     error: SyntaxError,
@@ -24,10 +24,10 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// The syntax error the parser stopped at, at byte `at`.
+    /// A syntax error of the parser at byte `at`.
     pub(super) fn syntax(problem: &str, source: &str, at: usize) -> Self {
         let text = translate(problem, source, at);
-        // A text that ends too early is wrong at its end, not where it starts.
+        // An unterminated document is reported at its end, not at its start.
         let found = if text == END_OF_STREAM {
             source.len()
         } else {
@@ -36,11 +36,11 @@ impl Problem {
         let before = source.get(..found).unwrap_or(source);
         let mut line = before.bytes().filter(|&byte| byte == b'\n').count();
         let stage = stage(&text);
-        // The end of a text that does not end its last line counts as the start of another.
+        // The end of a document without a final line break counts as the start of another line.
         if matches!(stage, Stage::Parser) && at >= source.len() && !source.ends_with('\n') {
             line += 1;
         }
-        // Lines are counted from zero, which is not shown, and only the scanner counts on.
+        // Lines are counted from zero, which is not printed, and only the scanner adds one.
         let line = match stage {
             Stage::Scanner if line > 0 => Some(line + 1),
             Stage::Parser if line > 0 => Some(line),
@@ -50,7 +50,7 @@ impl Problem {
         Self { line, ..problem }
     }
 
-    /// The first character that YAML does not allow anywhere.
+    /// The first character that YAML does not allow.
     pub(super) fn control_character(source: &str) -> Option<Self> {
         let (at, c) = source.char_indices().find(|&(_, c)| !is_allowed(c))?;
         let span = Span::new(at, at + c.len_utf8());
@@ -58,7 +58,7 @@ impl Problem {
         Some(Self::other(message, span))
     }
 
-    /// Says why a text is not UTF-8, unless something before that is wrong already.
+    /// The UTF-8 error of a source, unless an error precedes it.
     pub(super) fn not_utf8(source: &[u8], error: Utf8Error) -> Self {
         let (before, rest) = source.split_at(error.valid_up_to());
         let before = str::from_utf8(before).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Problem {
         })
     }
 
-    /// Something that is right as YAML and wrong all the same.
+    /// An error in syntactically valid YAML.
     pub(super) fn other(message: String, span: Span) -> Self {
         Self {
             error: SyntaxError { message, span },
@@ -92,7 +92,7 @@ impl fmt::Display for Problem {
         let text = &self.error.message;
         match self.line {
             Some(line) => write!(f, "yaml: line {line}: {text}"),
-            // JSON has the last word on what it can say.
+            // Errors of the JSON conversion have no YAML prefix.
             None if text.starts_with("json: ") => f.write_str(text),
             None => write!(f, "yaml: {text}"),
         }
@@ -114,7 +114,7 @@ fn translate(problem: &str, source: &str, at: usize) -> String {
         | "tabs disallowed in this context" => CANNOT_START_TOKEN,
         "invalid indentation in quoted scalar" => END_OF_STREAM,
         _ if problem.starts_with("unexpected character: ") => CANNOT_START_TOKEN,
-        // "while scanning a quoted scalar, found …": the context is left out.
+        // "while scanning a quoted scalar, found …": the context is omitted.
         _ => problem
             .strip_prefix("while ")
             .and_then(|rest| rest.split_once(", "))
@@ -126,7 +126,7 @@ fn translate(problem: &str, source: &str, at: usize) -> String {
 enum Stage {
     Scanner,
     Parser,
-    /// Between reading and decoding, where there is no line.
+    /// Errors between parsing and decoding, which have no line.
     Other,
 }
 
@@ -158,7 +158,7 @@ fn is_allowed(c: char) -> bool {
         | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
-/// The error for bytes that do not start with a character.
+/// The error for bytes that do not start with a valid UTF-8 character.
 ///
 /// UPSTREAM: go.yaml.in/yaml/v2 readerc.go (yaml_parser_update_buffer).
 fn utf8_problem(bytes: &[u8]) -> &'static str {
@@ -174,7 +174,7 @@ fn utf8_problem(bytes: &[u8]) -> &'static str {
     if bytes[1..].iter().any(|byte| byte & 0xc0 != 0x80) {
         return "invalid trailing UTF-8 octet";
     }
-    // Well-formed as bytes: either more of them than needed, or no character has that number.
+    // Valid byte patterns: an overlong encoding, or an invalid code point.
     match bytes {
         [0xc0 | 0xc1, ..] | [0xe0, ..=0x9f, ..] | [0xf0, ..=0x8f, ..] => {
             "invalid length of a UTF-8 sequence"

@@ -1,4 +1,4 @@
-//! Resolution of YAML scalars by the rules of YAML 1.1, as Kubernetes applies them.
+//! Resolves YAML scalars by the rules of YAML 1.1, as in Kubernetes.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use lockgate_go::json::format_float;
 
 use crate::document::Kind;
 
-/// A scalar with its type.
+/// A typed scalar.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Resolved<'t> {
     Null,
@@ -28,7 +28,7 @@ impl Resolved<'_> {
         }
     }
 
-    /// The text a document node keeps: a literal, a JSON number, or the string itself.
+    /// The representation in a document node: a literal, a JSON number, or the string itself.
     pub(super) fn json_text(&self) -> Cow<'_, str> {
         match self {
             Self::Null => "null".into(),
@@ -40,7 +40,7 @@ impl Resolved<'_> {
         }
     }
 
-    /// The text of a key: JSON has only string keys, so numbers and booleans are spelled out.
+    /// The scalar as a key: JSON keys are strings, so numbers and booleans are converted.
     pub(super) fn key_text(&self) -> Cow<'_, str> {
         match self {
             Self::Float(number) => format_key(*number).into(),
@@ -48,7 +48,7 @@ impl Resolved<'_> {
         }
     }
 
-    /// The error of the JSON encoder for a value it has no number for.
+    /// The JSON encoder's error for a value that JSON cannot represent.
     pub(super) fn unsupported(&self) -> Option<String> {
         let Self::Float(number) = self else {
             return None;
@@ -63,7 +63,7 @@ impl Resolved<'_> {
     }
 }
 
-/// A scalar that is not what its tag says.
+/// A scalar that does not match its tag.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TagError {
     #[error("cannot decode !!{found} `{text}` as a !!{wanted}")]
@@ -87,7 +87,7 @@ pub(super) fn resolve<'t>(
         None | Some("str" | "!") => return Ok(Resolved::Text(text.into())),
         Some("binary") => return binary(text),
         Some(wanted @ ("null" | "bool" | "int" | "float" | "timestamp")) => wanted,
-        // Kubernetes knows no tags of its own, so a local tag changes nothing but the type.
+        // Kubernetes has no application tags, so a local tag only changes the type.
         Some(_) => return Ok(Resolved::Text(text.into())),
     };
     let resolved = implicit(text);
@@ -147,7 +147,7 @@ fn number(text: &str) -> Option<Resolved<'static>> {
     }
 }
 
-/// Reads an integer with Go's base prefixes: `0x`, `0b`, `0o` and a bare leading `0` for octal.
+/// Parses an integer with Go's base prefixes: `0x`, `0b`, `0o` and a leading `0` for octal.
 fn integer(text: &str) -> Option<i128> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -162,7 +162,7 @@ fn integer(text: &str) -> Option<i128> {
         Some(_) if digits.starts_with('0') => (8, &digits[1..]),
         _ => (10, digits),
     };
-    // `from_str_radix` takes a sign of its own, which was already read.
+    // `from_str_radix` would accept a second sign.
     if !digits.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         return None;
     }
@@ -170,7 +170,7 @@ fn integer(text: &str) -> Option<i128> {
     let value = if negative { -magnitude } else { magnitude };
     let has_plus = text.starts_with('+');
     let fits_signed = i64::try_from(value).is_ok();
-    // Beyond the signed range only an unsigned text without a sign is an integer.
+    // Beyond the signed range, only an unsigned number without a sign is an integer.
     (fits_signed || (!negative && !has_plus)).then_some(value)
 }
 
@@ -195,7 +195,7 @@ fn is_float(text: &str) -> bool {
 
 fn parse_float(text: &str) -> Option<Resolved<'static>> {
     let number: f64 = text.parse().ok()?;
-    // Go refuses what overflows, so it stays a string.
+    // Go rejects overflow, so the scalar is a string.
     number.is_finite().then_some(Resolved::Float(number))
 }
 
@@ -206,8 +206,8 @@ fn binary(text: &str) -> Result<Resolved<'_>, TagError> {
     ))
 }
 
-/// Writes a number that is a key: the fewest digits that tell it from other 32-bit numbers, with an
-/// exponent where it is large or small.
+/// Formats a numeric key: the shortest form that is unique among 32-bit floats, with an exponent
+/// for large or small numbers.
 ///
 /// UPSTREAM: sigs.k8s.io/yaml yaml.go (convertToJSONableObject).
 #[expect(

@@ -151,7 +151,8 @@ fn keeps_places_in_bytes() {
     assert_eq!(&source[member.value.span().range()], "'x y'");
 }
 
-/// Manifests of Tekton close a bracket where the list began, and templates of Gatekeeper continue a text there.
+/// Tekton's manifests close a bracket at the indentation of the list, and Gatekeeper's templates continue a
+/// quoted scalar there.
 #[test]
 fn lines_within_brackets_and_quotes_begin_in_any_column() {
     for (source, want) in [
@@ -182,7 +183,7 @@ fn lines_within_brackets_and_quotes_begin_in_any_column() {
     ] {
         assert_eq!(json(source), want, "{source:?}");
     }
-    // What follows has the place it has in the source.
+    // Following positions are those of the original source.
     let source = "é: [\n]\nb:\n- c: [\nd\n]\n  e: here\n";
     let document = parse(source).unwrap();
     let place = document
@@ -194,7 +195,7 @@ fn lines_within_brackets_and_quotes_begin_in_any_column() {
         error("a:\n  d: \"x\n  y.\n"),
         "found unexpected end of stream"
     );
-    // There is an end to reading again.
+    // The total of parsing again is limited.
     let lines = "- [\n]\n".repeat(10) + &"#".repeat(MAX_READ_AGAIN / 4);
     let source = format!("a:\n- b:\n{}", lines.replace("- [", "  - c: ["));
     assert!(parse(&source).is_err());

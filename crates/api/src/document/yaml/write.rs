@@ -1,5 +1,5 @@
-//! YAML as Kubernetes' tools write it: members by name, lists at the margin of their member, and
-//! quotes only where a reader of YAML 1.1 would see something else than a text.
+//! Formats YAML like Kubernetes' tools: sorted by key, lists at the indentation of their key, and
+//! quotes only for strings that YAML 1.1 would resolve to another type.
 //!
 //! UPSTREAM: gopkg.in/yaml.v2 encode.go and emitterc.go, except that long lines are not folded.
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::parse;
 
-/// Writes a value as one YAML document in the block style.
+/// Formats a value as one YAML document in the block style.
 ///
 /// ```
 /// use lockgate_api::document::yaml;
@@ -19,7 +19,7 @@ use super::parse;
 #[must_use]
 pub fn write(value: &Value) -> String {
     let mut out = String::new();
-    // A stack in place of recursion, so that depth costs heap alone.
+    // An explicit stack instead of recursion, so that depth only uses heap.
     let mut open: Vec<Block<'_>> = Vec::new();
     match Block::of(value, 0, false) {
         Some(block) => open.push(block),
@@ -44,11 +44,11 @@ fn margin(out: &mut String, indent: usize) {
     out.extend(std::iter::repeat_n(' ', indent));
 }
 
-/// A collection that is being written.
+/// A collection being written.
 struct Block<'v> {
     entries: Entries<'v>,
     indent: usize,
-    /// True while the next entry stands behind a dash on a line that is begun.
+    /// True if the next entry follows a dash on the same line.
     is_begun: bool,
 }
 
@@ -57,16 +57,16 @@ enum Entries<'v> {
     Items(std::slice::Iter<'v, Value>),
 }
 
-/// The part of a block that was written last.
+/// The result of writing a part of a block.
 enum Next<'v> {
-    /// A collection began, and is to be written before the rest of the block.
+    /// A nested collection started, to be written before the rest of the block.
     Inner(Block<'v>),
     Scalar,
     End,
 }
 
 impl<'v> Block<'v> {
-    /// The block of a collection that is not empty.
+    /// The block of a nonempty collection.
     fn of(value: &'v Value, indent: usize, is_begun: bool) -> Option<Self> {
         let entries = match value {
             Value::Object(members) if !members.is_empty() => Entries::Members(by_name(members)),
@@ -96,7 +96,7 @@ impl<'v> Block<'v> {
                 start(out);
                 out.push_str(&text(key, None));
                 out.push(':');
-                // Lists stand at the margin of their member.
+                // Lists have the indentation of their key.
                 let inner = if value.is_array() { indent } else { indent + 2 };
                 if let Some(block) = Block::of(value, inner, false) {
                     out.push('\n');
@@ -137,7 +137,7 @@ fn scalar(value: &Value, block: usize) -> String {
     }
 }
 
-/// A text. `block` is the margin of a text of several lines, where one may stand.
+/// Formats a string. `block` is the indentation of a literal block scalar, where one is allowed.
 fn text(text: &str, block: Option<usize>) -> String {
     let traits = Traits::of(text);
     if text.contains('\n') {
@@ -146,7 +146,7 @@ fn text(text: &str, block: Option<usize>) -> String {
             _ => double_quoted(text),
         };
     }
-    // As a key, `<<` would merge another map.
+    // As a key, an unquoted `<<` would be a merge key.
     let merges = block.is_none() && text == "<<";
     if text.is_empty() || merges || (traits.allows_plain && !is_plainly_text(text)) {
         return double_quoted(text);
@@ -160,7 +160,7 @@ fn text(text: &str, block: Option<usize>) -> String {
     }
 }
 
-/// The styles a text can be written in.
+/// The allowed styles of a string.
 struct Traits {
     allows_plain: bool,
     allows_single: bool,
@@ -216,8 +216,8 @@ fn is_printable(character: char) -> bool {
         && character != '\u{feff}'
 }
 
-/// Returns true if every reader takes the bare text for a text: also those for whom `y` is yes,
-/// `1:30` a number and `2001-01-01` a day.
+/// Returns true if every parser resolves the plain scalar to a string, including parsers for which
+/// `y` is a boolean, `1:30` a number and `2001-01-01` a date.
 fn is_plainly_text(text: &str) -> bool {
     if matches!(text, "y" | "Y" | "n" | "N") {
         return false;
@@ -289,7 +289,7 @@ fn double_quoted(text: &str) -> String {
             }
             other => {
                 let code = u32::from(other);
-                // Writing to a text cannot fail.
+                // Writing to a string cannot fail.
                 let _ = match code {
                     0..=0xff => write!(out, "\\x{code:02X}"),
                     0x100..=0xffff => write!(out, "\\u{code:04X}"),
@@ -344,7 +344,7 @@ mod tests {
             "{}",
             &written[..40]
         );
-        // Dropped level by level: the tree of serde_json recurses when it is dropped at once.
+        // Dropped level by level: dropping a `serde_json` value recurses.
         while let Some(inner) = match value {
             Value::Array(ref mut items) => items.pop(),
             Value::Object(ref mut members) => members.remove("a"),

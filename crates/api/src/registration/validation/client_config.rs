@@ -1,4 +1,4 @@
-//! Validation of where a webhook is.
+//! Validation of client configs.
 //!
 //! UPSTREAM: k8s.io/apiserver pkg/util/webhook/validation.go.
 
@@ -62,7 +62,7 @@ fn validate_url(errors: &mut FieldErrors, text: &str, path: &Path<'_>) {
 }
 
 fn validate_service(errors: &mut FieldErrors, service: &ServiceReference, path: &Path<'_>) {
-    // Upstream passes name and namespace in each other's place; clients see the result.
+    // Upstream passes name and namespace in the wrong order, which the error messages show.
     if service.namespace.is_empty() {
         errors.push(FieldError::required(&path.child("name"), ""));
     }
@@ -88,7 +88,7 @@ fn validate_path(errors: &mut FieldErrors, service_path: &str, path: &Path<'_>) 
     if matches!(service_path, "" | "/") {
         return;
     }
-    // Every error shows the whole path, so it is quoted once.
+    // Every error contains the whole path, so it is quoted once.
     let shown = quote(service_path);
     let mut invalid = |detail: String| {
         errors.push(FieldError::invalid(path, Shown::Rendered(&shown), detail));
@@ -99,7 +99,8 @@ fn validate_path(errors: &mut FieldErrors, service_path: &str, path: &Path<'_>) 
     if !service_path.starts_with('/') {
         invalid(String::from("must start with a '/'"));
     }
-    // The first byte goes, whatever it is; what is left of a character fails as a segment.
+    // The first byte is removed unconditionally; the rest of a multi-byte character is an invalid
+    // segment.
     let checked = String::from_utf8_lossy(&service_path.as_bytes()[1..]);
     let checked = checked.strip_suffix('/').unwrap_or(&checked);
     for (index, segment) in checked.split('/').enumerate() {

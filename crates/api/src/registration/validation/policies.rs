@@ -16,9 +16,9 @@ use crate::registration::policy::{
     PolicyKind, Validation, Variable,
 };
 
-/// Audit annotations per policy.
+/// The maximum number of audit annotations per policy.
 pub const MAX_AUDIT_ANNOTATIONS: usize = 20;
-/// Bytes an expression for an audit annotation may have.
+/// The maximum length of an audit annotation's value expression, in bytes.
 pub const MAX_VALUE_EXPRESSION_BYTES: usize = 5 * 1024;
 
 const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
@@ -49,25 +49,24 @@ const RESERVED_WORDS: [&str; 21] = [
     "while",
 ];
 
-/// The role of an expression in a policy. It decides which variables are declared and which result
-/// type is required.
+/// The role of an expression in a policy. It determines the declared variables and the required result type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A match condition: a bool, without named expressions.
+    /// A match condition: a boolean, without `variables`.
     MatchCondition,
-    /// A validation: a bool.
+    /// A validation: a boolean.
     Validation,
     /// A message expression: a string, without the authorizer.
     Message,
-    /// The value of an audit annotation: a text or nothing.
+    /// The value of an audit annotation: a string or null.
     AuditAnnotation,
-    /// An object to merge with.
+    /// An apply configuration.
     ApplyConfiguration,
     /// A list of patch operations.
     JsonPatch,
 }
 
-/// The variables that expressions of a policy have besides the request.
+/// The variables of a policy's expressions, in addition to those of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Composition {
     /// Declares `params`.
@@ -79,24 +78,24 @@ pub struct Composition {
 /// Compiles the expressions of policies. This crate does not depend on the expression language; the caller of the
 /// validation passes a compiler.
 pub trait PolicyExpressions {
-    /// Begins the expressions of one policy.
+    /// Starts compiling the expressions of one policy.
     fn begin(&self, composition: Composition) -> Box<dyn ComposedExpressions>;
 }
 
 /// Compiles the expressions of one policy.
 pub trait ComposedExpressions {
-    /// Checks a named expression and declares it for those that follow.
+    /// Validates a variable and declares it for subsequent expressions.
     ///
     /// # Errors
     ///
-    /// The expression is not valid.
+    /// The expression is invalid.
     fn declare(&mut self, name: &str, expression: &str) -> Result<(), ExpressionError>;
 
-    /// Checks an expression.
+    /// Validates an expression.
     ///
     /// # Errors
     ///
-    /// The expression is not valid.
+    /// The expression is invalid.
     fn check(&mut self, expression: &str, role: Role) -> Result<(), ExpressionError>;
 }
 
@@ -116,13 +115,13 @@ impl ComposedExpressions for super::Unchecked {
     }
 }
 
-/// Checks a new policy.
+/// Validates a new policy.
 #[must_use]
 pub fn validate_policy(policy: &Policy, expressions: &dyn PolicyExpressions) -> FieldErrors {
     PolicyCheck::new(policy, expressions).run(true)
 }
 
-/// Checks a changed policy against the stored one. Unchanged match conditions are not checked again.
+/// Validates an updated policy against the stored one. Unchanged match conditions are not validated again.
 #[must_use]
 pub fn validate_policy_update(
     new: &Policy,
@@ -134,7 +133,7 @@ pub fn validate_policy_update(
     PolicyCheck::new(new, expressions).run(changed)
 }
 
-/// Checks a binding, be it new or changed.
+/// Validates a new or updated binding.
 #[must_use]
 pub fn validate_binding(binding: &Binding) -> FieldErrors {
     let mut errors = validate_metadata(&binding.metadata, SUBDOMAIN_NAMES, &Path::root("metadata"));
@@ -331,7 +330,7 @@ fn validate_param_kind(errors: &mut FieldErrors, kind: &ParamKind, path: &Path<'
     }
 }
 
-/// One error for all that is wrong with a value.
+/// Joins all errors of a value into one.
 fn invalid_if_any(
     errors: &mut FieldErrors,
     path: &Path<'_>,
@@ -364,7 +363,7 @@ fn required_one_of(
     }
 }
 
-/// Checks one policy, member by member in the order in which errors are reported.
+/// Validates one policy, field by field in the order of reported errors.
 struct PolicyCheck<'p> {
     policy: &'p Policy,
     expressions: Box<dyn ComposedExpressions>,

@@ -23,7 +23,7 @@ pub(super) fn validate(errors: &mut FieldErrors, rule: &Rule, path: &Path<'_>) {
         }
     }
 
-    // The core group is the empty text, so groups may be empty.
+    // The core group is the empty string, so groups may be empty.
     let groups = rule.api_groups.as_deref().unwrap_or_default();
     list(errors, groups, &path.child("apiGroups"), "API groups");
 
@@ -52,7 +52,7 @@ pub(super) fn validate(errors: &mut FieldErrors, rule: &Rule, path: &Path<'_>) {
     }
 }
 
-/// A list must have an element, and `*` stands alone.
+/// A list must not be empty, and `*` must be the only element.
 fn list(errors: &mut FieldErrors, items: &[String], path: &Path<'_>, what: &str) {
     if items.is_empty() {
         errors.push(FieldError::required(path, ""));
@@ -63,10 +63,11 @@ fn list(errors: &mut FieldErrors, items: &[String], path: &Path<'_>, what: &str)
     }
 }
 
-/// Wildcards must not overlap with what they cover.
+/// Wildcards must not overlap with elements that they cover.
 ///
-/// The check is sensitive to order: a wildcard is only held against elements after it, and whether
-/// `*` has company is decided by the last element without a subresource. Stored objects rely on it.
+/// The validation depends on the order: a wildcard is only compared with subsequent elements, and
+/// the rule for `*` only considers the last element without a subresource. Stored objects depend on
+/// it.
 fn validate_resources(errors: &mut FieldErrors, resources: &[String], path: &Path<'_>) {
     if resources.is_empty() {
         errors.push(FieldError::required(path, ""));

@@ -36,8 +36,7 @@ pub(crate) struct Guard<'g> {
 }
 
 impl Guard<'_> {
-    /// Checks an object after mutating admission and before validation. `old` is the object it takes
-    /// the place of.
+    /// Checks an object after mutating admission and before validation. `old` is the object before an update.
     pub(crate) fn check(&self, object: &Value, old: Option<&Value>) -> Outcome<()> {
         let Target {
             group, resource, ..
@@ -108,7 +107,7 @@ impl Guard<'_> {
         if group == GROUP && self.may(user, "bind", resource, namespace, name) {
             return Ok(());
         }
-        // The role is read as storage reads it, which judges its name.
+        // The role is read through storage, which validates its name.
         if kind == "Role" && namespace.is_empty() {
             return Err(bad_request("Namespace parameter required."));
         }
@@ -141,7 +140,7 @@ impl Guard<'_> {
         forbidden(GROUP, &self.target.resource, name, why)
     }
 
-    /// Checks that the user has all that these rules grant.
+    /// Checks that the user has all permissions of these rules.
     fn confirm(&self, user: &User, object: &Value, rules: &[Rule]) -> Outcome<()> {
         let held = self.rbac.rules_for(user, &self.target.namespace);
         let groups: Vec<String> = user.groups.iter().map(|group| quote(group)).collect();
@@ -168,7 +167,7 @@ impl Guard<'_> {
     }
 }
 
-/// Storage names resources where listers name kinds.
+/// Storage errors contain the resource, lister errors the kind.
 fn in_plural(error: &str) -> String {
     match error.split_once('.') {
         Some((kind, rest)) => format!("{kind}s.{rest}"),
@@ -278,7 +277,7 @@ impl<'r> Held<'r> {
             }
     }
 
-    /// Returns true if all permissions of a rule about resources are covered at once.
+    /// Returns true if all permissions of a resource rule are covered by this rule alone.
     fn covers_resources(&self, rule: &Rule) -> bool {
         rule.verbs.iter().all(|verb| self.has_verb(verb))
             && rule.groups.iter().all(|group| self.has_group(group))
@@ -290,7 +289,7 @@ impl<'r> Held<'r> {
     }
 }
 
-/// The smallest part of a rule: one verb on one thing.
+/// The smallest part of a rule: one verb on one resource or path.
 #[derive(Debug, Clone, Copy)]
 struct Permission<'r> {
     verb: &'r str,
@@ -314,7 +313,7 @@ fn missing(held: &[Rule], wanted: &[Rule]) -> Option<BTreeSet<String>> {
     let each: usize = held.iter().map(|rule| 1 + rule.paths.len()).sum();
     let mut left = COMPARISONS;
     let mut found = BTreeSet::new();
-    // Verbs on one resource, or on one object of it, are listed together, in the order in which they are missing.
+    // Verbs on one resource, or on one object of it, are listed together, in the order of the first missing one.
     let mut verbs: BTreeMap<(&str, &str, Option<&str>), Vec<&str>> = BTreeMap::new();
     for rule in wanted {
         for verb in &rule.verbs {

@@ -16,20 +16,20 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
-/// The authorities of users. They verify as webpki does, and as Go does where webpki differs: a certificate that is
-/// itself among the trusted ones is good for its own user.
+/// The CAs of users. Verification is that of webpki, and of Go where webpki differs: a trusted end-entity certificate
+/// is valid for its own user.
 #[derive(Debug)]
 pub(crate) struct Users {
     webpki: Arc<dyn ClientCertVerifier>,
     trusted: Vec<CertificateDer<'static>>,
-    /// The authorities of proxies in front of the server, which speak for no user.
+    /// The CAs of authenticating proxies, which are not valid for users.
     front_proxies: Option<Arc<dyn ClientCertVerifier>>,
-    /// The names of all of them, by which clients choose a certificate.
+    /// The subjects of all CAs, by which clients select a certificate.
     hints: Vec<DistinguishedName>,
 }
 
 impl Users {
-    /// Trusts these certificates.
+    /// Creates a verifier that trusts these certificates.
     pub(super) fn new(
         trusted: Vec<CertificateDer<'static>>,
         roots: RootCertStore,
@@ -45,7 +45,7 @@ impl Users {
         })
     }
 
-    /// Trusts these authorities to speak for proxies.
+    /// Adds CAs of authenticating proxies.
     pub(super) fn with_front_proxies(
         mut self,
         roots: RootCertStore,
@@ -59,7 +59,7 @@ impl Users {
         Ok(self)
     }
 
-    /// Returns true if a chain is one of a proxy in front of the server.
+    /// Returns true if a chain is that of an authenticating proxy.
     fn is_front_proxy(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         let (Some((certificate, intermediates)), Some(verifier)) =
             (chain.split_first(), &self.front_proxies)
@@ -84,7 +84,7 @@ impl Users {
     }
 }
 
-/// The certificates that a client showed, of which the first is its own: it has the key of that one.
+/// The certificate chain of a client; the handshake proves possession of the first certificate's key.
 #[derive(Debug)]
 pub(crate) struct Shown {
     chain: Vec<CertificateDer<'static>>,
@@ -93,7 +93,7 @@ pub(crate) struct Shown {
     proxy_verdict: Mutex<Verdict>,
 }
 
-/// The verdict on certificates, kept for the connection: a signature takes longer to verify than many a request.
+/// The result of the verification, cached for the connection: verifying a signature takes longer than many a request.
 #[derive(Debug, Clone, Copy)]
 enum Verdict {
     None,
@@ -111,7 +111,7 @@ impl Shown {
         }
     }
 
-    /// The certificate of the client, if it is a proxy in front of the server.
+    /// The client certificate, if it is that of an authenticating proxy.
     pub(crate) fn front_proxy(&self, now: UnixTime) -> Option<&CertificateDer<'static>> {
         let verify = || self.users.is_front_proxy(&self.chain, now);
         self.decide(&self.proxy_verdict, now, verify)
@@ -127,7 +127,7 @@ impl Shown {
         })
     }
 
-    /// The certificate of the client, unless it is or was refused.
+    /// The client certificate, unless it is or was rejected.
     fn decide(
         &self,
         verdict: &Mutex<Verdict>,
@@ -149,7 +149,8 @@ impl Shown {
     }
 }
 
-/// When the first of these certificates ends. It may be one that leads nowhere: then it is verified more often.
+/// The earliest expiry in the chain. It may be that of an unused certificate, which only causes more frequent
+/// verification.
 fn soonest_end(chain: &[CertificateDer<'_>]) -> UnixTime {
     let end = |certificate: &CertificateDer<'_>| {
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
@@ -159,7 +160,7 @@ fn soonest_end(chain: &[CertificateDer<'_>]) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(soonest.unwrap_or_default()))
 }
 
-/// Returns true if a certificate that is trusted itself may authenticate a client now.
+/// Returns true if a certificate that is itself trusted is currently valid for client authentication.
 ///
 /// UPSTREAM: Go crypto/x509 verify.go (a chain may be the certificate alone)
 fn is_good(certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
@@ -191,8 +192,8 @@ impl ClientCertVerifier for Users {
         &self.hints
     }
 
-    /// Accepts any certificate: `Shown::verified` is what makes a user of it. The signatures below remain, which prove that
-    /// the client has its key.
+    /// Accepts any certificate: `Shown::verified` authenticates the user. Signatures are still verified below, which
+    /// proves possession of the key.
     fn verify_client_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! The conversion that a definition names.
+//! The conversion settings of a CustomResourceDefinition.
 
 use lockgate_api::decode::Bytes as WireBytes;
 use lockgate_api::registration::hub::{ClientConfig, ServiceReference};
@@ -6,7 +6,7 @@ use lockgate_go::base64;
 use lockgate_kinds::crd;
 use serde_json::Value;
 
-/// The conversion strategy of a definition.
+/// The conversion strategy of a CustomResourceDefinition.
 #[derive(Debug)]
 pub(crate) enum Conversion {
     /// Only the `apiVersion` changes.
@@ -16,7 +16,7 @@ pub(crate) enum Conversion {
 }
 
 impl Conversion {
-    /// Reads the conversion of a definition.
+    /// Parses the conversion settings of a CustomResourceDefinition.
     pub(crate) fn read(conversion: &crd::Conversion) -> Self {
         let crd::Conversion::Webhook(webhook) = conversion else {
             return Self::None;

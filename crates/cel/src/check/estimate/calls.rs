@@ -7,9 +7,9 @@ use super::{CallEstimate, Coster, Entry, Estimate, Operand};
 use crate::syntax::ast::{Expr, Literal, NodeId};
 use crate::types::Type;
 
-/// The length of the longest pattern a named format stands for.
+/// The maximum length of a named format's pattern.
 const MAX_FORMAT_PATTERN: f64 = 128.0;
-/// The length of the longest name of a format.
+/// The maximum length of a format's name.
 const MAX_FORMAT_NAME: u64 = 64;
 
 const TENTH: f64 = 0.1;
@@ -45,7 +45,7 @@ impl Coster<'_, '_, '_> {
         operand.size.unwrap_or(Estimate::UNKNOWN)
     }
 
-    /// The size of an operand, asking for it again where Kubernetes does.
+    /// The size of an operand, queried again where Kubernetes does so.
     fn sized(&self, operand: &Operand) -> Estimate {
         let t = self.checked.type_of(operand.id);
         let asked = || self.sizes.size(&operand.path, t);
@@ -418,7 +418,7 @@ impl Coster<'_, '_, '_> {
     }
 }
 
-/// The size of a text after replacing.
+/// The size of a string after `replace`.
 fn replaced(size: Estimate, old: Estimate, new: Estimate) -> Estimate {
     let parts = |whole: u64, part: u64| (whole as f64 / part as f64).ceil() as u64;
     let (max_count, max_kept) = if old.min == 0 {

@@ -1,4 +1,4 @@
-//! `format`, as Kubernetes has it: an older one than the specification's.
+//! `format`, in Kubernetes' version, which predates the specification's.
 //!
 //! UPSTREAM: cel-go ext/formatting.go
 
@@ -12,7 +12,7 @@ use crate::limits::MAX_TEXT_BYTES;
 use crate::strings::{Clause, ClauseError, Piece, pieces};
 use crate::value::{Error, Value};
 
-/// Fills the clauses of a format with the elements of a list.
+/// Formats the elements of a list by the clauses of a format string.
 pub(crate) fn format(format: &str, args: &Value<'_>) -> Result<String, Error> {
     let mut out = String::new();
     let mut used = 0;
@@ -45,12 +45,12 @@ pub(crate) fn format(format: &str, args: &Value<'_>) -> Result<String, Error> {
     Ok(out)
 }
 
-/// An argument that cannot be printed.
+/// An argument that cannot be formatted.
 #[derive(Debug)]
 enum FormatError {
-    /// The clause does not take values of this type.
+    /// The clause does not support this type.
     Refused(Clause, String),
-    /// Bytes that are no text.
+    /// Bytes that are not UTF-8.
     InvalidUtf8,
     /// A part of a list or map of this type.
     Element(String),
@@ -131,7 +131,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A double, or one of the texts that stand for one.
+/// A double, or its name as a string, such as `NaN`.
 fn double(arg: &Value<'_>) -> Option<f64> {
     match arg {
         Value::Double(d) => Some(*d),
@@ -161,7 +161,7 @@ fn string(arg: &Value<'_>) -> Result<String, FormatError> {
     }
 }
 
-/// An element as it stands within a list or map.
+/// Formats an element of a list or map.
 fn nested(value: &Value<'_>) -> Result<String, FormatError> {
     Ok(match value {
         Value::Timestamp(_) | Value::Duration(_) => {

@@ -1,4 +1,4 @@
-//! Kubernetes' libraries, bound to their names.
+//! Binds the functions of Kubernetes' libraries to their names.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::ext::named_format::NamedFormat;
 use crate::ext::semver::Semver;
 use crate::value::{Error, Map, Opaque, Value};
 
-/// Defines how a library's value is taken out of an argument.
+/// Defines how an argument is converted to a library type.
 macro_rules! taken {
     ($name:ident, $variant:ident, $of:ty) => {
         fn $name<'v>(value: &'v Value<'_>) -> Result<&'v $of, Error> {

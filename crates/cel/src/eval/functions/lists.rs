@@ -76,7 +76,7 @@ pub(super) fn find(overload: &str) -> Option<Implementation> {
     })
 }
 
-/// The type of a value as upstream spells it in full.
+/// The full name of a value's type, as in upstream.
 fn spelled<'v>(value: &'v Value<'_>) -> &'v str {
     match value.type_name() {
         "map" => "map(dyn, dyn)",
@@ -122,7 +122,7 @@ fn is_sorted<'a>(_: u64, args: &[Value<'a>]) -> Argument<'a> {
     Ok(Value::Bool(true))
 }
 
-/// The first element no other is better than, where the current one compares as `worse`.
+/// The first minimum or maximum of a list; `worse` is the ordering of elements to replace.
 fn extreme<'a>(args: &[Value<'a>], name: &str, worse: Ordering) -> Argument<'a> {
     let mut best: Option<Value<'a>> = None;
     for next in list(args)?.elements() {
@@ -207,13 +207,13 @@ fn flat<'a>(budget: u64, list: &Value<'a>, depth: i64) -> Argument<'a> {
         return Err(Error::fixed("level must be non-negative"));
     }
     let mut out = Vec::new();
-    // A short list never fails for it.
+    // Short lists are always within the limit.
     let most = budget.saturating_mul(4).saturating_add(10_000);
     flatten_into(list, depth, most, &mut out)?;
     Ok(out.into())
 }
 
-/// Upstream charges by the outer list only, so what comes out is bounded here.
+/// Upstream charges by the outer list only, so the result size is bounded here.
 fn flatten_into<'a>(
     list: &Value<'a>,
     depth: i64,
@@ -279,7 +279,7 @@ fn sorted<'a>(list: &Value<'a>, keys: &Value<'a>) -> Argument<'a> {
         return Err(Error::fixed("list elements must have the same type"));
     }
     let mut elements: Vec<_> = keys.iter().zip(list.elements()).collect();
-    // Not a number compares with nothing; it stays where it is.
+    // NaN is not ordered; it stays in place.
     elements.sort_by(|(a, _), (b, _)| a.order(b).unwrap_or(Ordering::Equal));
     Ok(elements
         .into_iter()

@@ -1,4 +1,4 @@
-//! The standard library, times and optional values.
+//! The standard library, timestamps and durations, and optional values.
 
 use lockgate_go::regex::Regex;
 use lockgate_go::time::{Timestamp, Zone};

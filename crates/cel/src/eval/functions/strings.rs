@@ -1,4 +1,4 @@
-//! Text functions: the strings extension, `find` and `findAll`.
+//! String functions: the strings extension, `find` and `findAll`.
 
 use lockgate_go::regex::Regex;
 
@@ -7,9 +7,9 @@ use crate::eval::functions::Implementation;
 use crate::strings;
 use crate::value::{Error, Value};
 
-/// Bytes of text that may be built for each unit left.
+/// The maximum bytes of a resulting string per unit of remaining budget.
 const BYTES_PER_UNIT: u64 = 16;
-/// Bytes that may be built in any case, so that small texts never fail for it.
+/// The maximum bytes of a resulting string without budget, so that small strings never fail.
 const FREE_BYTES: u64 = 1 << 20;
 
 pub(super) fn find(overload: &str) -> Option<Implementation> {
@@ -128,9 +128,9 @@ fn one<'a>(args: &[Value<'a>], change: impl Fn(&str) -> String) -> Argument<'a> 
     }
 }
 
-/// Checks that a text of this length may still be built.
+/// Checks that the budget allows a string of this length.
 ///
-/// Upstream charges some functions by their input only; the result is bounded here.
+/// Upstream charges some functions by their input only, so the result size is bounded here.
 fn affordable(budget: u64, bytes: usize) -> Result<(), Error> {
     let allowed = budget
         .saturating_mul(BYTES_PER_UNIT)

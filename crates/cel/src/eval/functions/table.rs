@@ -9,7 +9,7 @@ use crate::eval::cost::Argument;
 use crate::types::Type;
 use crate::value::{Error, Value};
 
-/// An overload: what runs, and the types it is declared for unless it looks itself.
+/// The implementation of an overload, and its declared types unless it checks them itself.
 struct Entry {
     run: Implementation,
     declared: Option<&'static [Type]>,
@@ -36,19 +36,19 @@ static TABLE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     table
 });
 
-/// The code of an overload.
+/// The implementation of an overload.
 pub(crate) fn implementation(id: OverloadId) -> Implementation {
     TABLE
         .get(id.0 as usize)
         .map_or(unimplemented, |entry| entry.run)
 }
 
-/// The types an overload's arguments must have when it is called.
+/// The declared argument types of an overload, checked at the call.
 pub(super) fn declared(id: OverloadId) -> Option<&'static [Type]> {
     TABLE.get(id.0 as usize).and_then(|entry| entry.declared)
 }
 
-/// Returns true for a function that takes its arguments unchecked.
+/// Returns true for a function that accepts its arguments unchecked.
 pub(super) fn is_unguarded(function: &str) -> bool {
     matches!(function, "flatten" | "contains" | "startsWith" | "endsWith")
 }
@@ -57,7 +57,7 @@ fn unimplemented<'a>(_: u64, _: &[Value<'a>]) -> Argument<'a> {
     Err(Error::no_such_overload())
 }
 
-/// Functions with one implementation for all their overloads.
+/// Functions with one implementation for all overloads.
 pub(crate) fn singleton(function: &str) -> Option<Implementation> {
     Some(match function {
         "size" => standard::size,
@@ -123,7 +123,7 @@ fn find(overload: &str) -> Option<Implementation> {
 mod tests {
     use super::*;
 
-    /// Overloads that are steps of their own and never called by name.
+    /// Overloads with their own steps, which are never called by name.
     const STEPS: [&str; 10] = [
         "_==_", "_!=_", "_&&_", "_||_", "_?_:_", "_[_]", "_[?_]", "_?._", "!_", "-_",
     ];

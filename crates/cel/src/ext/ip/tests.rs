@@ -1,4 +1,4 @@
-//! Answers recorded from Go 1.26 and k8s.io/apiserver v0.36.4.
+//! Results recorded from Go 1.26 and k8s.io/apiserver v0.36.4.
 
 use super::*;
 

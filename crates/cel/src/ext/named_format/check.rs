@@ -2,8 +2,8 @@
 
 use lockgate_go::time::is_date as is_calendar_date;
 
-/// The unit in the error about a text that is too long: two generations of upstream's checks
-/// count the same bytes under two names.
+/// The unit in the error about a string that is too long: two generations of upstream's validations
+/// name the same bytes differently.
 pub(super) const CHARACTERS: &str = "characters";
 const BYTES: &str = "bytes";
 
@@ -12,8 +12,8 @@ const SUBDOMAIN_LENGTH: usize = 253;
 
 const NAME_REGEX: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
-/// The name that would result if something were appended to it, as far as the checks care.
-// UPSTREAM: k8s.io/apimachinery/pkg/api/validation/generic.go (maskTrailingDash) takes one
+/// The name with a generated suffix, as far as the validation depends on it.
+// UPSTREAM: k8s.io/apimachinery/pkg/api/validation/generic.go (maskTrailingDash) removes one
 // character too many.
 pub(super) fn masked(name: &[u8]) -> Vec<u8> {
     match name {
@@ -137,7 +137,7 @@ pub(super) fn is_uuid(text: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// One or more groups of four, of which the last may end in padding.
+/// One or more groups of four characters, the last of which may end in padding.
 pub(super) fn is_base64(text: &[u8]) -> bool {
     if text.is_empty() || !text.len().is_multiple_of(4) {
         return false;
@@ -156,7 +156,7 @@ pub(super) fn is_date(text: &[u8]) -> bool {
     is_calendar_date(text)
 }
 
-/// A date, a `T`, a time and a zone; what follows another `T` is not looked at.
+/// A date, a `T`, a time and a zone; anything after another `T` is ignored.
 // UPSTREAM: kube-openapi pkg/validation/strfmt/time.go (IsDateTime).
 pub(super) fn is_date_time(text: &str) -> bool {
     let mut parts = text.split(['t', 'T']);
@@ -178,7 +178,7 @@ fn is_time(text: &str) -> bool {
     if is_zone(rest) {
         return true;
     }
-    // Any character may stand before the fraction.
+    // Any character may precede the fraction.
     let mut after = rest.chars();
     if matches!(after.next(), None | Some('\n')) {
         return false;

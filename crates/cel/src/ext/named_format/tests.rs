@@ -1,4 +1,4 @@
-//! Answers recorded from k8s.io/apiserver v0.36.4.
+//! Results recorded from k8s.io/apiserver v0.36.4.
 
 use super::NamedFormat::*;
 use super::*;

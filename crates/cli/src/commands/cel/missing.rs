@@ -160,7 +160,7 @@ mod tests {
                 "example.com/tier",
                 "if the key is optional, test for it with `'example.com/tier' in object.metadata.labels`",
             ),
-            // `name` is a member of something else.
+            // `name` is a field of another object.
             (
                 "object.spec.name == object.metadata.name",
                 "name",
@@ -177,7 +177,7 @@ mod tests {
             help("no such key: ", "object['']", &[("object", &object)]),
             None
         );
-        // Texts are taken apart between characters, not bytes.
+        // Strings are split at character boundaries, not between bytes.
         assert_eq!(
             help("no such key: é", "é.é[é", &[]).as_deref(),
             Some("if the key is optional, test for it with `'é' in é`")

@@ -24,7 +24,7 @@ const MAX_PLACES: usize = 100_000;
 pub(super) struct Definition(Json);
 
 impl Definition {
-    /// Reads the first definition in a file.
+    /// Reads the first CustomResourceDefinition in a file.
     pub(super) fn read(path: &Path) -> Result<Self, CommandError> {
         let Source { text, .. } = input::read(path)?;
         let invalid =

@@ -1,6 +1,7 @@
 //! Two sample webhooks, written and served with `lockgate-webhook`.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement};
 use lockgate_certs::{Authority, Leaf};
@@ -34,6 +35,7 @@ impl Samples {
         let running = Server::new(webhooks.clone())
             .listen((Ipv4Addr::LOCALHOST, 0))
             .certificates(Certificates::pem(served.certificate_pem, served.key_pem))
+            .shutdown_delay(Duration::ZERO)
             .start()
             .await
             .map_err(|error| failed(&error))?;

@@ -170,7 +170,7 @@ async fn serve(flags: &Flags) -> Result<ExitCode, CommandError> {
         () = orphaned => tracing::warn!("parent process exited, shutting down"),
     }
     running.stop().await;
-    // UPSTREAM: apiserver pkg/server/signal.go: an interrupt ends it as a termination does.
+    // UPSTREAM: apiserver pkg/server/signal.go: SIGINT is handled like SIGTERM.
     Ok(ExitCode::Done)
 }
 
@@ -504,7 +504,7 @@ mod tests {
             });
             assert_eq!(of.count(), 1, "{name}");
         }
-        // envtest turns the insecure port off where there is such a flag.
+        // envtest disables the insecure port if there is such a flag.
         assert!(!help.contains("--insecure-port"));
     }
 

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::commands::CommandError;
 
-/// A console with a bound address and no server yet.
+/// A console with a bound address, before its server is started.
 #[derive(Debug)]
 pub(super) struct Opening {
     listener: TcpListener,
@@ -98,7 +98,7 @@ impl Console {
     }
 }
 
-/// The API server as the console sees it.
+/// The API server, for the console.
 struct Server(Access);
 
 impl Cluster for Server {

@@ -1,6 +1,6 @@
-//! The syntax of a JSONPath, for the fields that warnings of policies refer to.
+//! JSONPath syntax, for the field references in policies' type-checking warnings.
 //!
-//! Nothing is evaluated: only the problem that a path has is found, in the words of the API.
+//! Paths are not evaluated, only checked, with the API's error messages.
 //!
 //! UPSTREAM: client-go util/jsonpath/parser.go
 
@@ -9,10 +9,10 @@ use std::str::Chars;
 use crate::upstream_error::UpstreamError;
 use lockgate_go::quote::is_printable;
 
-/// Filters inside filters; no path that anybody writes has any.
+/// The maximum nesting of filters; no realistic path nests them.
 const MAX_DEPTH: usize = 32;
 
-/// The problem of a template such as `{spec.validations[0].expression}`; none if it is well formed.
+/// The syntax error of a template such as `{spec.validations[0].expression}`, if any.
 pub(super) fn problem(template: &str) -> Option<UpstreamError> {
     parse(template, MAX_DEPTH).err()
 }
@@ -26,7 +26,7 @@ fn parse(template: &str, depth: usize) -> Result<(), UpstreamError> {
     Ok(())
 }
 
-/// Reads an action up to its closing brace; the text after it.
+/// Parses an action up to its closing brace; returns the remaining input.
 fn parse_action(text: &str, depth: usize) -> Result<&str, UpstreamError> {
     let mut rest = text;
     let mut after_descent = false;
@@ -60,7 +60,7 @@ fn parse_action(text: &str, depth: usize) -> Result<&str, UpstreamError> {
         rest = match letter {
             '\r' | '\n' => return Err("unclosed action".into()),
             ' ' | '@' | '$' => {
-                // These leave no node behind.
+                // These add no node.
                 after_descent = descended;
                 after
             }
@@ -85,7 +85,7 @@ fn parse_action(text: &str, depth: usize) -> Result<&str, UpstreamError> {
     }
 }
 
-/// Digits of any script, of which only ASCII ones make a number.
+/// A decimal digit of any script; only ASCII digits are valid in numbers.
 fn is_decimal(letter: char) -> bool {
     letter.is_ascii_digit() || (letter.is_numeric() && !letter.is_alphabetic())
 }
@@ -101,7 +101,7 @@ fn is_terminator(letter: char) -> bool {
     )
 }
 
-/// The text after a field, in whose name a backslash escapes.
+/// Returns the input after a field, whose name may have backslash escapes.
 fn skip_field(text: &str) -> &str {
     let mut letters = text.chars();
     loop {
@@ -152,7 +152,7 @@ fn parse_array(text: &str, depth: usize) -> Result<&str, UpstreamError> {
     Ok(after)
 }
 
-/// `[FIRST:LAST:STEP]`, each of which may be missing.
+/// Checks `[FIRST:LAST:STEP]`, whose parts are optional.
 fn check_slice(text: &str) -> Result<(), UpstreamError> {
     let parts: Vec<&str> = text.split(':').collect();
     let is_number = |part: &&str| {
@@ -197,7 +197,7 @@ fn parse_filter(text: &str, depth: usize) -> Result<&str, UpstreamError> {
     let compared = inner.find(is_operator).and_then(|at| {
         let (left, rest) = inner.split_at_checked(at)?;
         let right = rest.trim_start_matches(is_operator);
-        // The operator gives up its last sign if nothing else is left to compare with.
+        // Backtracks by one character of the operator if its right operand is empty.
         let right = match right {
             "" if rest.len() > 1 => rest.get(rest.len() - 1..)?,
             right => right,
@@ -233,7 +233,7 @@ fn parse_quoted(text: &str, quote: char) -> Result<&str, UpstreamError> {
     Err("unterminated quoted string".into())
 }
 
-/// Returns true for text without an escape that Go does not know.
+/// Returns true if all escapes of the text are valid in Go.
 fn is_unquotable(text: &str, quote: char) -> bool {
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
@@ -265,7 +265,7 @@ fn is_scalar(code: u32) -> bool {
     char::from_u32(code).is_some()
 }
 
-/// The number that so many digits make.
+/// Parses a number of exactly `digits` digits.
 fn number(letters: &mut Chars<'_>, digits: usize, radix: u32) -> Option<u32> {
     let mut value = 0_u32;
     for _ in 0..digits {

@@ -255,14 +255,14 @@ impl Kind for PolicyBinding {
     }
 }
 
-/// The typed form. Objects come decoded, so a failure is a broken invariant, and it refuses the write.
+/// The typed object. Objects are decoded already, so a failure is a broken invariant, and rejects the write.
 fn typed_policy(value: &Value, kind: PolicyKind) -> Result<Policy, FieldError> {
     decode_policy(tree::read(value).root(), kind)
         .map(|decoded| decoded.value)
         .map_err(|error| FieldError::internal(&Path::root("spec"), error.to_string()))
 }
 
-/// The same for a binding.
+/// The typed binding, like [`typed_policy`].
 fn typed_binding(value: &Value, kind: PolicyKind) -> Result<Binding, FieldError> {
     decode_binding(tree::read(value).root(), kind)
         .map(|decoded| decoded.value)
@@ -344,7 +344,7 @@ fn binding_row(object: &Value, common: &Common<'_>) -> Row {
     Row::plain(common, [policy, parameter_reference(object)])
 }
 
-/// The kind of the parameters of a policy.
+/// The cell of a policy's `paramKind`.
 fn parameters(object: &Value) -> Value {
     match object.pointer("/spec/paramKind") {
         Some(kind) if kind.is_object() => cell(format!(
@@ -356,7 +356,7 @@ fn parameters(object: &Value) -> Value {
     }
 }
 
-/// Which parameters a binding gives its policy.
+/// The cell of a binding's `paramRef`.
 fn parameter_reference(object: &Value) -> Value {
     let Some(reference) = object.pointer("/spec/paramRef") else {
         return cell("<unset>");
@@ -374,7 +374,7 @@ fn parameter_reference(object: &Value) -> Value {
     }
 }
 
-/// A selector as Go prints the message.
+/// A selector as its generated `String` method prints it in Go.
 fn go_selector(selector: &Value) -> String {
     let labels: String = read::members(selector, "/matchLabels")
         .into_iter()

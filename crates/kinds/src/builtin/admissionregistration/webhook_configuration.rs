@@ -1,5 +1,5 @@
-//! ValidatingWebhookConfigurations and MutatingWebhookConfigurations, whose rules are written on the
-//! typed form in `lockgate_api::registration`.
+//! ValidatingWebhookConfigurations and MutatingWebhookConfigurations, whose validation of the typed objects is in
+//! `lockgate_api::registration`.
 
 use serde_json::{Value, json};
 
@@ -96,8 +96,7 @@ impl Webhooks {
         version: Version::V1beta1,
     };
 
-    /// The typed form. Objects come decoded, so a failure is a broken invariant, and it refuses the
-    /// write.
+    /// The typed object. Objects are decoded already, so a failure is a broken invariant, and rejects the write.
     fn typed(&self, value: &Value) -> Result<Configuration, FieldError> {
         codec::decode_without_defaults(tree::read(value).root(), self.kind, self.version)
             .map(|decoded| decoded.value)
@@ -150,11 +149,11 @@ impl Kind for Webhooks {
         context: &Context<'_>,
     ) {
         with(value, |object| {
-            // Conditions that are stored already may stay, so that an update does not lose them.
+            // Stored match conditions are kept, so that an update does not drop them.
             if !context.match_conditions && !has_conditions(old) {
                 drop_conditions(object);
             }
-            // An absent list and an empty one are different on purpose: upstream compares them so.
+            // An absent list differs from an empty one: upstream compares them with DeepEqual.
             if object.get("webhooks") != old.get("webhooks") {
                 let generation = old.pointer("/metadata/generation").and_then(Value::as_i64);
                 set_generation(object, generation.unwrap_or_default() + 1);
@@ -215,7 +214,7 @@ fn has_conditions(object: &Value) -> bool {
         .any(|webhook| webhook.get("matchConditions").is_some())
 }
 
-/// The defaults of webhooks, which differ by version.
+/// Defaults webhooks, depending on the version.
 fn defaults(object: &mut Object, kind: ConfigurationKind, version: Version) {
     each(object, "webhooks", |webhook| {
         if version == Version::V1beta1 {

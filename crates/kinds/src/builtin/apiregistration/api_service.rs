@@ -81,7 +81,7 @@ impl Kind for ApiService {
             if !name.is_empty() && check_path_segment(name).is_empty() && *name != wanted {
                 let path = metadata.child(member);
                 let detail = format!("must be `spec.version+\".\"+spec.group`: {quoted}");
-                // What is wrong with the prefix comes first.
+                // Errors about the prefix come first.
                 let is_of_prefix = |error: &&FieldError| error.field == "metadata.generateName";
                 let place = match member {
                     "name" => errors.iter().take_while(is_of_prefix).count(),

@@ -101,7 +101,7 @@ impl Kind for DaemonSet {
         if let Some(old) = old.as_object() {
             with(value, |object| match subresource {
                 "" => raise_template_generation(object, old),
-                // It belongs to the spec, which the status cannot change.
+                // It belongs to the spec, which a status update cannot change.
                 "status" => set_template_generation(object, template_generation(old)),
                 _ => {}
             });
@@ -141,7 +141,7 @@ fn defaults(object: &mut Object) {
         fill(spec, "revisionHistoryLimit", 10);
         template_defaults(spec, "template");
     }
-    // A field of former versions that lives on in an annotation.
+    // A field of earlier versions, stored in an annotation.
     let name = "deprecated.daemonset.template.generation";
     if let Some(metadata) = open(object, "metadata")
         && let Some(annotations) = open(metadata, "annotations")
@@ -209,7 +209,7 @@ fn daemon_set(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     let selector = at.at("selector");
     selector.label_selector(errors);
     let template_at = at.at("template");
-    // No selector at all selects nothing; a broken one has been told of.
+    // An absent selector selects nothing; an invalid one is already reported.
     let selects = match compiled(&at) {
         Some(matcher) => matcher.matches(&labels_of(&template_at)),
         None => selector.is_set(),

@@ -121,7 +121,7 @@ impl Kind for Deployment {
                 drop_from_template(object, old.as_object(), &["spec", "template"])
             });
         }
-        // Labels belong to whoever writes the object as a whole.
+        // A status update does not change labels.
         if let ("status", Some(old)) = (subresource, old.get("metadata").and_then(Value::as_object))
         {
             with(value, |object| {
@@ -247,7 +247,7 @@ fn deployment_defaults(object: &mut Object) {
     roll_back_annotation(object);
 }
 
-/// Whom to roll back to, a field of former versions, lives on in an annotation; an empty one goes.
+/// Round-trips `rollbackTo`, a field of earlier versions, through an annotation; an empty one is removed.
 fn roll_back_annotation(object: &mut Object) {
     let Some(metadata) = get_mut(object, "metadata") else {
         return;
@@ -348,7 +348,7 @@ fn strategy(errors: &mut FieldErrors, at: &At<'_, '_>) {
             rolling.required_because(errors, "this should be defaulted and never be nil");
         }
         kind => {
-            // Upstream prints its internal form, whose members have no JSON names.
+            // Upstream prints its internal type, whose fields have no JSON names.
             let shown = format!(
                 "{{\"Type\":{},\"RollingUpdate\":{}}}",
                 Shown::Named(kind),
@@ -363,7 +363,7 @@ fn strategy(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// The internal form of a rolling update.
+/// A rolling update as upstream's internal type.
 pub(super) fn internal_rolling(rolling: &At<'_, '_>) -> String {
     if !rolling.is_set() {
         return String::from("null");

@@ -91,7 +91,7 @@ impl Kind for StatefulSet {
     }
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
-        // Upstream leaves the spec out of these paths.
+        // Upstream omits `spec` from these paths.
         set_warnings(new.object(), true, None)
     }
 
@@ -135,7 +135,7 @@ impl Kind for StatefulSet {
     }
 }
 
-/// Drops a field of the feature gate MaxUnavailableStatefulSet, which is off.
+/// Drops the field of the feature gate MaxUnavailableStatefulSet, which is disabled.
 fn drop_unavailable(object: &mut Object, old: Option<&Object>) {
     const PATH: [&str; 3] = ["spec", "updateStrategy", "rollingUpdate"];
     const MEMBER: &str = "maxUnavailable";
@@ -146,7 +146,7 @@ fn drop_unavailable(object: &mut Object, old: Option<&Object>) {
     }
 }
 
-/// Warnings of a set, with the member that upstream puts into the paths of its claims.
+/// Warnings about a StatefulSet, with the path prefix that upstream prints for its claims.
 ///
 /// UPSTREAM: pkg/registry/apps/statefulset/strategy.go (WarningsOnCreate, WarningsOnUpdate)
 fn set_warnings(object: &Object, has_changed: bool, of_claims: Option<&str>) -> Vec<String> {
@@ -211,7 +211,7 @@ fn stateful_set_row(object: &Value, common: &Common<'_>) -> Row {
     ])
 }
 
-/// A stateful set. Templates that were invalid before are not checked again.
+/// Validates a StatefulSet. A stored invalid template is not validated again.
 fn stateful_set(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     let skips = old.is_some_and(|old| {
         let mut found = FieldErrors::new();
@@ -266,8 +266,7 @@ fn spec(errors: &mut FieldErrors, object: &Object, old: Option<&Object>, skips_t
     });
 }
 
-/// The template as its pods will get it: hostnames are set by the controller, and volumes come from
-/// the claims.
+/// The template as its Pods get it: with the hostname that the controller sets, and volumes from the claim templates.
 fn effective_template(template: &At<'_, '_>, claims: &At<'_, '_>) -> Option<Value> {
     let mut effective = template.value?.clone();
     let spec = effective.get_mut("spec")?.as_object_mut()?;
@@ -360,7 +359,7 @@ fn update_strategy(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// Validates which members of a StatefulSet change.
+/// Validates which fields of a StatefulSet change.
 fn stateful_set_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     const MUTABLE: [&str; 7] = [
         "replicas",

@@ -51,7 +51,7 @@ pub(super) const V1: Resource = namespaced(
 )])
 .stored_as("autoscaling", "v2", "horizontalpodautoscalers");
 
-/// The kind `HorizontalPodAutoscaler` of `autoscaling/v2`, in which objects are stored.
+/// The kind `HorizontalPodAutoscaler` of `autoscaling/v2`, the storage version.
 #[derive(Debug)]
 pub(super) struct HorizontalPodAutoscaler;
 
@@ -107,7 +107,7 @@ impl Kind for HorizontalPodAutoscalerV1 {
     }
 
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
-        // The status is reset, with what of it is in annotations.
+        // Resets the status, including its parts in annotations.
         with(value, |object| {
             conversion::take_over_annotations(object, None, &conversion::OF_STATUS);
         });
@@ -141,7 +141,7 @@ impl Kind for HorizontalPodAutoscalerV1 {
         old: Option<&Written<'_>>,
         _context: &Context<'_>,
     ) {
-        // The rules are written on the version that knows everything about the object.
+        // Validation applies to v2, which represents the whole object.
         let converted = |object: &Object| {
             let mut object = object.clone();
             conversion::to_v2(&mut object);
@@ -160,7 +160,7 @@ impl Kind for HorizontalPodAutoscalerV1 {
     }
 }
 
-/// Annotations that carry fields of newer versions through older ones mean nothing to v2.
+/// Annotations that hold fields of newer versions are ignored in v2.
 ///
 /// UPSTREAM: pkg/apis/autoscaling/helpers.go (DropRoundTripHorizontalPodAutoscalerAnnotations)
 fn drop_round_trip(object: &mut Object) {
@@ -210,7 +210,7 @@ fn v1_defaults(object: &mut Object) {
     if let Some(spec) = get_mut(object, "spec") {
         fill(spec, "minReplicas", 1);
     }
-    // What a target of none means depends on the metrics that annotations carry.
+    // The default of an unset target depends on the metrics in annotations.
     conversion::round_trip(object);
 }
 
@@ -251,7 +251,7 @@ fn metrics(object: &Value) -> String {
     read::first_few(&texts, 2, ", ")
 }
 
-/// The current value of a metric and its target.
+/// The current value of a metric, and its target.
 fn shown_metric(metric: &Value, found: Option<&Value>) -> String {
     let (member, is_named) = match read::text(metric, "/type") {
         "External" => ("external", false),
@@ -291,12 +291,12 @@ fn shown_metric(metric: &Value, found: Option<&Value>) -> String {
     } else {
         "value"
     };
-    // A quantity that is not there prints itself as nothing.
+    // A nil quantity is printed as `<nil>`.
     let quantity = |value: &Value, pointer: String| read::present_or(value, &pointer, "<nil>");
     let unknown = || String::from("<unknown>");
     let current = match found {
         None => unknown(),
-        // Averages of these two are looked at before they are printed.
+        // The averages of these two are checked for nil before printing.
         Some(found) if is_average && matches!(member, "external" | "object") => {
             read::present_or(found, "/current/averageValue", "<unknown>")
         }
@@ -317,7 +317,7 @@ fn autoscaler(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     let empty = Object::new();
     let old = old.map(|old| get(old, "spec").unwrap_or(&empty));
     let (least, most) = (at.at("minReplicas"), at.at("maxReplicas"));
-    // An autoscaler that may scale to zero came from a server that allowed it.
+    // An existing autoscaler with `minReplicas: 0` was created while the feature gate was enabled.
     let had_zero =
         old.is_some_and(|old| has(old, "minReplicas") && number(old, "minReplicas") == 0);
     let bound = i64::from(!had_zero);
@@ -340,7 +340,7 @@ fn autoscaler(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
             text(old, "apiVersion") == target.at("apiVersion").text()
                 && text(old, "kind") == target.at("kind").text()
         });
-    // The core group has one kind that scales.
+    // The only scalable kind of the core group.
     let may_lack_group = target.at("kind").text() == "ReplicationController";
     reference(errors, &target, may_lack_group, is_same);
     let metrics = at.at("metrics");
@@ -364,7 +364,7 @@ fn autoscaler(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     }
 }
 
-/// A reference to an object of any version.
+/// Validates a reference to an object.
 fn reference(errors: &mut FieldErrors, at: &At<'_, '_>, may_lack_group: bool, is_known: bool) {
     at.at("kind").check_required(errors, check_path_segment);
     at.at("name").check_required(errors, check_path_segment);

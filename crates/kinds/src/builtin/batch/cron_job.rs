@@ -49,7 +49,7 @@ pub(super) const CRON_JOBS: Resource = namespaced(
 pub(super) struct CronJob;
 
 impl Kind for CronJob {
-    /// UPSTREAM: kubernetes pkg/registry/batch/cronjob/strategy.go validates no status, nor the metadata with it.
+    /// UPSTREAM: kubernetes pkg/registry/batch/cronjob/strategy.go does not validate status updates.
     fn validate_update(
         &self,
         subresource: &str,
@@ -184,7 +184,7 @@ fn cron_job_row(object: &Value, common: &Common<'_>) -> Row {
 }
 
 fn cron_job(errors: &mut FieldErrors, new: &Written<'_>, old: Option<&Written<'_>>) {
-    /// Room for the suffix of the names of jobs.
+    /// Leaves room for the suffix of Job names.
     const NAME_MAX: usize = 52;
     let at = At::root(new.object(), "spec");
     let empty = Object::new();

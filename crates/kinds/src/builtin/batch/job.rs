@@ -190,7 +190,7 @@ fn defaults(object: &mut Object) {
     }
 }
 
-/// The defaults that the template of a CronJob gets, too.
+/// The defaults shared with CronJobs' templates.
 pub(super) fn job_spec_defaults(spec: &mut Object) {
     if let Some(policy) = get_mut(spec, "podFailurePolicy") {
         each(policy, "rules", |rule| {
@@ -202,7 +202,7 @@ pub(super) fn job_spec_defaults(spec: &mut Object) {
     template_defaults(spec, "template");
 }
 
-/// A job selects its pods by its own uid, unless the client wants to select by hand.
+/// Generates the selector by the Job's uid, unless `manualSelector` is set.
 fn job_selector(object: &mut Object) {
     let metadata = |key| {
         get(object, "metadata")
@@ -287,7 +287,7 @@ fn job_duration(object: &Value, now: Time) -> String {
     human_duration(end.unix_seconds().saturating_sub(start.unix_seconds()))
 }
 
-/// The rules of new jobs.
+/// Validates a Job.
 ///
 /// UPSTREAM: pkg/apis/batch/validation/validation.go (ValidateJob)
 fn job(errors: &mut FieldErrors, new: &Written<'_>, old: Option<&Object>) {
@@ -308,7 +308,7 @@ fn job(errors: &mut FieldErrors, new: &Written<'_>, old: Option<&Object>) {
     }
 }
 
-/// A selector that the server made names the job.
+/// A generated selector must select the Job's uid.
 fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>, old: Option<&Object>) {
     let at = At::root(new.object(), "spec");
     let selector = at.at("selector");
@@ -325,7 +325,7 @@ fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>, old: Option<&
         ("batch.kubernetes.io/controller-uid", uid),
         ("batch.kubernetes.io/job-name", name),
     ];
-    // Jobs of old releases have the labels without a prefix only.
+    // Jobs of old releases have unprefixed labels only.
     let needs_prefixed = old.is_none_or(|old| {
         let spec = At::root(old, "spec");
         let template = spec.at("template");
@@ -355,7 +355,7 @@ fn generated_selector(errors: &mut FieldErrors, new: &Written<'_>, old: Option<&
     }
 }
 
-/// Warnings about the spec of a job.
+/// Warnings about a Job spec.
 pub(super) fn job_warnings(at: &At<'_, '_>) -> Vec<String> {
     let mut warnings = Vec::new();
     let is_big = at.at("completions").int() > 100_000 && at.at("parallelism").int() > 10_000;
@@ -371,7 +371,7 @@ pub(super) fn job_warnings(at: &At<'_, '_>) -> Vec<String> {
     warnings
 }
 
-/// A spec whose selector is set.
+/// Validates a spec whose selector is set.
 fn selected_spec(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     let at = At::root(object, "spec");
     let old_template = old
@@ -385,7 +385,7 @@ fn selected_spec(errors: &mut FieldErrors, object: &Object, old: Option<&Object>
         selector.required(errors);
     }
     let template = at.at("template");
-    // No selector at all selects nothing; a broken one has been told of.
+    // An absent selector selects nothing; an invalid one is already reported.
     let selects = match compiled(&at) {
         Some(matcher) => matcher.matches(&labels_of(&template)),
         None => selector.is_set(),
@@ -395,7 +395,7 @@ fn selected_spec(errors: &mut FieldErrors, object: &Object, old: Option<&Object>
     }
 }
 
-/// The spec of a job or of the template of one.
+/// Validates the spec of a Job, or of a Job template.
 pub(super) fn job_spec(errors: &mut FieldErrors, at: &At<'_, '_>, old_template: Option<&Object>) {
     const MANAGED_BY_MAX: usize = 63;
     for key in [
@@ -440,7 +440,7 @@ pub(super) fn job_spec(errors: &mut FieldErrors, at: &At<'_, '_>, old_template: 
         if mode.text() == "Indexed" {
             success_policy(errors, &success, at);
         } else {
-            // Upstream prints its internal form, whose members have no JSON names.
+            // Upstream prints its internal type, whose fields have no JSON names.
             let member = |at: &At<'_, '_>| at.value.map_or_else(|| String::from("null"), to_string);
             let rules: Vec<String> = success
                 .at("rules")
@@ -490,7 +490,7 @@ pub(super) fn job_spec(errors: &mut FieldErrors, at: &At<'_, '_>, old_template: 
     }
 }
 
-/// A path behind a domain, such as `acme.io/foo`.
+/// Validates a domain-prefixed path, such as `acme.io/foo`.
 pub(in crate::builtin) fn domain_prefixed_path(errors: &mut FieldErrors, at: &At<'_, '_>) {
     errors.extend(check_domain_prefixed_path(&at.path, at.text()));
 }
@@ -533,7 +533,7 @@ fn indexed(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// An error that shows no value.
+/// An invalid-value error that prints no value.
 fn invalid_without_value(errors: &mut FieldErrors, at: &At<'_, '_>, detail: &str) {
     at.invalid_as(errors, Shown::Rendered(""), detail);
 }
@@ -725,7 +725,7 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, Upstrea
     Ok(total)
 }
 
-/// Validates which members of a Job change.
+/// Validates which fields of a Job change.
 fn job_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     let (at, former) = (At::root(object, "spec"), At::root(old, "spec"));
     let completions = at.at("completions");
@@ -754,7 +754,7 @@ fn job_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     }
 }
 
-/// Jobs that have not started may be told where to run, and suspended ones what to use.
+/// The scheduling directives of unstarted Jobs are mutable, and the resources of suspended ones.
 fn template_update(errors: &mut FieldErrors, at: &At<'_, '_>, former: &At<'_, '_>, old: &Object) {
     let (Some(new), Some(old_template)) = (at.at("template").value, former.at("template").value)
     else {
@@ -828,7 +828,7 @@ fn template_update(errors: &mut FieldErrors, at: &At<'_, '_>, former: &At<'_, '_
     }
 }
 
-/// Takes over the resources of containers that kept their name and place.
+/// Copies the resources of containers with the same name and index.
 fn take_resources(target: &mut Object, source: &Object) {
     for key in ["containers", "initContainers"] {
         let new = list(source, key);

@@ -50,7 +50,7 @@ pub(super) struct CertificateSigningRequest;
 
 impl Kind for CertificateSigningRequest {
     fn validate_metadata(&self, new: &Written<'_>) -> FieldErrors {
-        // Any name will do.
+        // All names are valid.
         let any = NameRules {
             name: |_| Vec::new(),
             prefix: |_| Vec::new(),
@@ -141,7 +141,7 @@ impl Kind for CertificateSigningRequest {
     }
 }
 
-/// Who asks for a certificate is not for the client to say.
+/// Sets the requester to the authenticated user.
 fn requester(object: &mut Object, context: &Context<'_>) {
     let Some(spec) = open(object, "spec") else {
         return;
@@ -163,7 +163,7 @@ fn requester(object: &mut Object, context: &Context<'_>) {
     }
 }
 
-/// Conditions of a type that were neither added nor removed stay as they were.
+/// Keeps the conditions of a type, unless one was added or removed.
 fn keep_conditions(object: &mut Object, old: &Object, kind: &str) {
     let former: Vec<Value> = of_type(old, kind).into_iter().cloned().collect();
     if of_type(object, kind).len() != former.len() {
@@ -189,7 +189,7 @@ fn of_type<'o>(object: &'o Object, kind: &str) -> Vec<&'o Value> {
     conditions.iter().filter(is_of_type).collect()
 }
 
-/// Decisions and certificates change through their subresources only.
+/// Approval and certificate change through their subresources only.
 fn decisions(errors: &mut FieldErrors, new: &Object, old: &Object, subresource: &str) {
     let status = At::root(new, "status");
     let conditions = status.at("conditions");
@@ -225,7 +225,7 @@ fn decisions(errors: &mut FieldErrors, new: &Object, old: &Object, subresource: 
     }
 }
 
-/// Conditions of a signing request say when they were updated and when they changed.
+/// Sets the update and transition times of conditions.
 fn condition_times(object: &mut Object, old: &Object, context: &Context<'_>) {
     let known = get(old, "status").map_or(&[][..], |status| list(status, "conditions"));
     let now = Value::from(context.now.to_string());
@@ -347,7 +347,7 @@ fn signing_request(errors: &mut FieldErrors, object: &Object, old: Option<&Objec
     certificate(errors, object, old);
 }
 
-/// The certificate is a chain of PEM blocks; a broken one that is stored stays.
+/// Validates the certificate, a chain of PEM blocks; a stored invalid one is accepted.
 fn certificate(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     let problem = |object: &Object| {
         let status = At::root(object, "status");
@@ -382,7 +382,7 @@ fn certificate(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) 
 fn conditions(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     let status = At::root(object, "status");
     let all = status.at("conditions");
-    // A fault that is stored already is let pass.
+    // A stored invalid value is accepted.
     let empty = Object::new();
     let former = old.unwrap_or(&empty);
     let had_empty = !of_type(former, "").is_empty();

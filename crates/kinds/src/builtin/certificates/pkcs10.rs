@@ -1,4 +1,4 @@
-//! PKCS#10 certificate requests: PEM around DER around a public key that signs itself.
+//! PKCS#10 certificate signing requests: self-signed DER in PEM.
 //!
 //! UPSTREAM: pkg/apis/certificates/helpers.go (ParseCSR), crypto/x509 (ParseCertificateRequest, CheckSignature)
 
@@ -12,11 +12,11 @@ use crate::upstream_error::UpstreamError;
 
 const KIND: &str = "CERTIFICATE REQUEST";
 
-/// Keys below this size are verified by nothing here.
+/// ring does not verify RSA keys below this size.
 const RSA_BITS: usize = 2048;
 
-/// Checks a request, and its signature by the key it is for. Signatures of algorithms that are not known
-/// here are left to the signer, who checks them again.
+/// Validates a request and its signature. Signatures with unsupported algorithms are left to the signer, which
+/// verifies them again.
 pub(super) fn check(request: &[u8]) -> Result<(), UpstreamError> {
     let der = match pem_blocks(request).into_iter().next() {
         Some((kind, der)) if kind == KIND => der,
@@ -43,7 +43,7 @@ pub(super) fn check(request: &[u8]) -> Result<(), UpstreamError> {
     }
 }
 
-/// What Go says of bytes that are no such structure.
+/// Go's error for malformed DER.
 fn malformed(der: &[u8]) -> &'static str {
     const SEQUENCE: u8 = 0x30;
     match der {
@@ -57,7 +57,7 @@ fn malformed(der: &[u8]) -> &'static str {
 mod tests {
     use super::*;
 
-    /// A request of P-256 for `CN=ann`, made by openssl.
+    /// A P-256 request for `CN=ann`, created with openssl.
     const REQUEST: &str = "-----BEGIN CERTIFICATE REQUEST-----\n\
          MIHHMHACAQAwDjEMMAoGA1UEAwwDYW5uMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcD\n\
          QgAEvuUXx7qTP/oCnWp7TOgJB105LAn4efPzs1HRd/Qm0m0CCMdEVBgtA6Kevxuj\n\

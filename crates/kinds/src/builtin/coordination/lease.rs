@@ -71,7 +71,7 @@ fn lease(errors: &mut FieldErrors, object: &Object) {
     transitions.non_negative(errors);
     let strategy = at.at("strategy");
     if strategy.is_set() {
-        // Upstream repeats the name of the member in the path.
+        // Upstream repeats the field name in the path.
         let inner = At::new(strategy.path.child("strategy"), strategy.value);
         if strategy.text().contains('/') {
             for message in check_qualified_name(strategy.text()) {
@@ -87,7 +87,7 @@ fn lease(errors: &mut FieldErrors, object: &Object) {
     }
 }
 
-/// Members behind the gate CoordinatedLeaderElection, which is off by default.
+/// Drops fields of the feature gate CoordinatedLeaderElection, which is disabled by default.
 fn drop_coordinated(object: &mut Object, old: Option<&Object>) {
     let old = old.and_then(|old| get(old, "spec"));
     let is_used = |key: &str| old.is_some_and(|old| has(old, key));

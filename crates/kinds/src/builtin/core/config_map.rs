@@ -58,7 +58,7 @@ impl Kind for ConfigMap {
     }
 }
 
-/// The most data a config map or a secret may hold, in bytes.
+/// The maximum total size of data in a ConfigMap or Secret, in bytes.
 ///
 /// UPSTREAM: pkg/apis/core/types.go (MaxSecretSize).
 pub(super) const MAX_DATA: usize = 1024 * 1024;
@@ -80,12 +80,12 @@ fn config_map(errors: &mut FieldErrors, object: &Object) {
     }
     size += bytes(errors, binary, &Path::root("binaryData"));
     if size > MAX_DATA {
-        // Upstream's path of nothing.
+        // Upstream reports this error at an empty path, printed as `[]`.
         errors.push(FieldError::too_long(&Path::root("[]"), MAX_DATA));
     }
 }
 
-/// Checks the keys of binary data and tells its size.
+/// Validates the keys of binary data, and returns its size.
 pub(super) fn bytes(errors: &mut FieldErrors, data: &Object, path: &Path<'_>) -> usize {
     let mut size = 0;
     for (key, value) in data {
@@ -100,7 +100,7 @@ fn config_map_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     sealed(errors, object, old, &["data", "binaryData"]);
 }
 
-/// Data that is marked immutable cannot change, and the mark cannot be removed.
+/// Data and the flag itself are immutable once `immutable` is set.
 pub(super) fn sealed(errors: &mut FieldErrors, object: &Object, old: &Object, members: &[&str]) {
     const DETAIL: &str = "field is immutable when `immutable` is set";
     if !flag(old, "immutable") {
@@ -110,7 +110,7 @@ pub(super) fn sealed(errors: &mut FieldErrors, object: &Object, old: &Object, me
         errors.push(FieldError::forbidden(&Path::root("immutable"), DETAIL));
     }
     for member in members {
-        // UPSTREAM: pkg/apis/core/v1/defaults.go (SetDefaults_ConfigMap): data is never absent.
+        // UPSTREAM: pkg/apis/core/v1/defaults.go (SetDefaults_ConfigMap): `data` defaults to an empty map.
         let empty = Value::Object(Object::new());
         let of = |object: &Object| match object.get(*member) {
             None if *member == "data" => Some(empty.clone()),

@@ -111,7 +111,7 @@ fn defaults(object: &mut Object) {
     });
 }
 
-/// The number of items shown before the count of the rest.
+/// The maximum number of printed items.
 const SHOWN: usize = 3;
 
 fn endpoints_row(object: &Value, common: &Common<'_>) -> Row {

@@ -31,7 +31,7 @@ pub(in crate::builtin) const NEW_EVENTS: Resource = namespaced(
 .stored_as("", "v1", "events")
 .create_on_update();
 
-/// Labels of the core event; each is read in either version's spelling.
+/// Field selectors of the core group's Event; both versions' field names are accepted.
 const SELECTABLE: &[FieldSelector] = &[
     NAME,
     NAMESPACE,
@@ -75,7 +75,7 @@ const NEW_SELECTABLE: &[FieldSelector] = &[
     select("type", &["type"]),
 ];
 
-/// The members of an event in the core group and in `events.k8s.io`.
+/// Field names in the core group and in `events.k8s.io`.
 const MEMBERS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -140,7 +140,7 @@ pub(super) struct NewEvent;
 
 impl Kind for NewEvent {
     fn error_group(&self) -> Option<&'static str> {
-        // Upstream's internal type is that of the core group.
+        // Upstream's internal type is the core group's.
         Some("")
     }
 
@@ -215,7 +215,7 @@ fn event_row(object: &Value, now: Time) -> Row {
         last = at("/series/lastObservedTime");
         count = read::integer(object, "/series/count");
     } else if count == 0 {
-        // One that never came again has no count.
+        // An event without a count occurred once.
         count = 1;
     }
     let kind = read::text(object, "/involvedObject/kind").to_lowercase();
@@ -252,7 +252,7 @@ fn event_row(object: &Value, now: Time) -> Row {
     ])
 }
 
-/// The members of an event under their names in the core group, in which rules are written.
+/// Renames fields to those of the core group, which validation uses.
 fn in_core(object: &Object) -> Object {
     let mut object = object.clone();
     rename(&mut object, |(core, new)| (new, core));

@@ -102,7 +102,7 @@ impl Kind for Namespace {
     }
 
     fn canonicalize(&self, value: &mut Value) {
-        // The name may have been generated.
+        // Runs after name generation.
         with(value, |object| {
             let Some(metadata) = get_mut(object, "metadata") else {
                 return;
@@ -152,7 +152,7 @@ impl Kind for Namespace {
     }
 }
 
-/// A namespace carries its name as a label, so that selectors can find it.
+/// Sets the label `kubernetes.io/metadata.name`, so that selectors can match the name.
 fn defaults(object: &mut Object) {
     if let Some(metadata) = get_mut(object, "metadata") {
         let name = text(metadata, "name").to_owned();
@@ -178,7 +178,7 @@ fn namespace_finalizer(object: &mut Object) {
     spec.insert("finalizers".to_owned(), Value::Array(finalizers));
 }
 
-/// Only the subresource `finalize` changes the finalizers of the spec.
+/// `spec.finalizers` change through the subresource `finalize` only.
 fn keep_finalizers(object: &mut Object, old: &Object) {
     let finalizers = get(old, "spec")
         .and_then(|spec| spec.get("finalizers"))
@@ -202,7 +202,7 @@ fn namespace(errors: &mut FieldErrors, object: &Object) {
     }
 }
 
-/// The finalizers of the spec, when they change by themselves.
+/// Validates `spec.finalizers` for `finalize`.
 fn namespace_finalizers(errors: &mut FieldErrors, object: &Object) {
     let spec = At::root(object, "spec");
     for name in spec.at("finalizers").items() {

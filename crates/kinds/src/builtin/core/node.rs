@@ -111,7 +111,7 @@ impl Kind for Node {
     }
 
     fn new_status(&self) -> NewStatus {
-        // A node reports its own status from the start.
+        // Kubelets set the status on create.
         NewStatus::Sent
     }
 
@@ -128,7 +128,7 @@ impl Kind for Node {
     }
 }
 
-/// A node reports what pods may use; unsaid, it is everything.
+/// `allocatable` defaults to `capacity`.
 fn defaults(object: &mut Object) {
     if let Some(status) = get_mut(object, "status") {
         if let Some(capacity) = status.get("capacity").cloned() {
@@ -142,7 +142,7 @@ fn defaults(object: &mut Object) {
     }
 }
 
-/// The single range is the first of the list; where both are given and differ, the single one wins.
+/// `podCIDR` is the first of `podCIDRs`; if they differ, `podCIDR` wins.
 fn pod_cidrs(spec: &mut Object) {
     let listed = list(spec, "podCIDRs");
     let is_listed = !listed.is_empty();
@@ -160,7 +160,7 @@ fn pod_cidrs(spec: &mut Object) {
 }
 
 fn node_row(object: &Value, common: &Common<'_>) -> Row {
-    // Of several conditions of one type, the last counts.
+    // Of several conditions of one type, the last one counts.
     let ready = read::items(object, "/status/conditions")
         .iter()
         .rfind(|condition| read::text(condition, "/type") == "Ready");
@@ -258,7 +258,7 @@ fn node(errors: &mut FieldErrors, object: &Object) {
     }
 }
 
-/// Taints, whose errors upstream reports below the metadata.
+/// Validates taints; upstream's paths are below `metadata`.
 fn taints(errors: &mut FieldErrors, object: &Object) {
     let spec = At::root(object, "spec");
     let metadata = Path::root("metadata");
@@ -339,7 +339,7 @@ fn declared_features(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// Validates which members of a Node change.
+/// Validates which fields of a Node change.
 fn node_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     resources(errors, object);
     let (status, spec) = (At::root(object, "status"), At::root(object, "spec"));

@@ -62,7 +62,7 @@ impl Kind for PersistentVolume {
         if subresource == "status" {
             return self.validate_metadata_update(new, old);
         }
-        // Upstream checks the whole volume, and again with what may not change.
+        // Upstream validates the whole volume twice: the second time as part of the update validation.
         let mut errors = self.validate_metadata(new);
         self.validate(&mut errors, new, Some(old), context);
         errors.extend(self.validate_metadata(new));
@@ -129,7 +129,7 @@ fn defaults(object: &mut Object) {
     }
 }
 
-/// Sources that pods and persistent volumes have in common.
+/// Defaults volume sources shared by Pods and PersistentVolumes.
 pub(in crate::builtin) fn volume_source(holder: &mut Object) {
     if let Some(source) = get_mut(holder, "hostPath") {
         fill(source, "type", "");
@@ -154,7 +154,7 @@ pub(in crate::builtin) fn volume_source(holder: &mut Object) {
     }
 }
 
-/// Notes when the phase of a volume changed, if the client did not.
+/// Sets `lastPhaseTransitionTime` if the phase changed and the client did not set it.
 fn phase_transition(object: &mut Object, old: &Object, context: &Context<'_>) {
     const TIME: &str = "lastPhaseTransitionTime";
     let old_status = get(old, "status").cloned().unwrap_or_default();
@@ -171,10 +171,10 @@ fn phase_transition(object: &mut Object, old: &Object, context: &Context<'_>) {
     }
 }
 
-/// Where the class of a volume was noted before it had a field.
+/// The beta annotation of the storage class.
 const OLD_CLASS: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 
-/// Access modes with their abbreviations, in the order they are shown in.
+/// Access modes and their abbreviations, in printing order.
 const MODES: [(&str, &str); 4] = [
     ("ReadWriteOnce", "RWO"),
     ("ReadOnlyMany", "ROX"),
@@ -244,7 +244,7 @@ const ACCESS_MODES: [&str; 4] = [
 ];
 pub(super) const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 
-/// The access modes of a volume or a claim, which need not be there here.
+/// Validates access modes, which are optional here.
 pub(super) fn access_mode_rules(errors: &mut FieldErrors, at: &At<'_, '_>) {
     for mode in at.texts().filter(|mode| !ACCESS_MODES.contains(mode)) {
         errors.push(FieldError::not_supported(
@@ -261,7 +261,7 @@ pub(super) fn access_mode_rules(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// The spec of a volume, which may stand inside a VolumeAttachment.
+/// Validates the spec of a volume, which may be inline in a VolumeAttachment.
 ///
 /// UPSTREAM: pkg/apis/core/validation/validation.go (ValidatePersistentVolumeSpec)
 pub(in crate::builtin) fn volume_spec(
@@ -430,7 +430,7 @@ pub(super) fn positive_quantity(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// Validates which members of a volume change.
+/// Validates which fields of a volume change.
 fn volume_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     let empty = Object::new();
     let spec = get(object, "spec").unwrap_or(&empty);
@@ -442,7 +442,7 @@ fn volume_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
             .collect()
     };
     let (mut new, former) = (sources(spec), sources(old_spec));
-    // A secret to expand a volume with may be added.
+    // The secret for volume expansion may be added.
     const EXPAND: &str = "controllerExpandSecretRef";
     let had_secret = former
         .get("csi")
@@ -496,7 +496,7 @@ fn volume_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     }
 }
 
-/// Labels of nodes that were beta may become the ones that are not.
+/// Beta node labels may be replaced by their GA labels.
 fn same_affinity(new: Option<&Value>, old: &Value) -> bool {
     const NEWER: [(&str, &str); 5] = [
         (
@@ -534,7 +534,7 @@ fn same_affinity(new: Option<&Value>, old: &Value) -> bool {
                 format!("/required/nodeSelectorTerms/{index}/matchExpressions/{inner}/key");
             let wanted = new.pointer(&pointer).and_then(|key| key.as_str());
             let former = requirement["key"].as_str().unwrap_or_default().to_owned();
-            // Upstream looks for the newer key in a map, which has the empty one for all others.
+            // Upstream looks the newer key up in a map, which returns an empty string for other keys.
             let newer = NEWER.iter().find(|(beta, _)| *beta == former);
             let newer = newer.map_or("", |(_, newer)| *newer);
             if wanted.unwrap_or_default() == newer {

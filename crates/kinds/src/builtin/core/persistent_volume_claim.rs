@@ -159,8 +159,8 @@ pub(super) fn claim_spec_defaults(spec: &mut Object) {
     round_up_requirements(spec, "resources");
 }
 
-/// The older and the newer way to name where data comes from say the same. The older one never took
-/// anything but claims and snapshots, and still drops the rest.
+/// Synchronizes `dataSource` with `dataSourceRef`. `dataSource` accepts claims and snapshots only, and drops all
+/// other kinds.
 fn data_sources(object: &mut Object, old: Option<&Object>) {
     let Some(spec) = get_mut(object, "spec") else {
         return;
@@ -168,7 +168,7 @@ fn data_sources(object: &mut Object, old: Option<&Object>) {
     let was_used = old
         .and_then(|old| get(old, "spec"))
         .is_some_and(|old| has(old, "dataSource") || has(old, "dataSourceRef"));
-    // Sources in other namespaces are behind the feature gate CrossNamespaceVolumeDataSource.
+    // Cross-namespace sources require the feature gate CrossNamespaceVolumeDataSource.
     let had_reference = old
         .and_then(|old| get(old, "spec"))
         .is_some_and(|old| has(old, "dataSourceRef"));
@@ -231,7 +231,7 @@ fn claim_row(object: &Value, common: &Common<'_>) -> Row {
     ])
 }
 
-/// The spec of a claim, which may stand inside an ephemeral volume.
+/// Validates the spec of a claim, or of an ephemeral volume's claim template.
 ///
 /// UPSTREAM: pkg/apis/core/validation/validation.go (ValidatePersistentVolumeClaimSpec)
 pub(in crate::builtin) fn claim_spec(
@@ -293,7 +293,7 @@ pub(in crate::builtin) fn claim_spec(
         }
     }
     reference.at("namespace").check_set(errors, check_label);
-    // Upstream prints the path object itself, which has no members to show.
+    // Upstream prints the `field.Path`, a struct without exported fields.
     let shown = Shown::Rendered("{}");
     if !reference.at("namespace").is_empty() {
         if source.is_set() {
@@ -302,7 +302,7 @@ pub(in crate::builtin) fn claim_spec(
         }
     } else if source.is_set() && reference.is_set() {
         let same = |key| source.at(key).text() == reference.at(key).text();
-        // An empty group and none are different pointers.
+        // An empty group differs from a nil one.
         let has_group = |at: &At<'_, '_>| at.at("apiGroup").is_set();
         let same_group = same("apiGroup") && has_group(&source) == has_group(&reference);
         if !same_group || !same("kind") || !same("name") {
@@ -313,7 +313,7 @@ pub(in crate::builtin) fn claim_spec(
         .check_set(errors, check_subdomain);
 }
 
-/// Validates which members of a claim change: its size and attributes once it is bound.
+/// Validates which fields of a claim change: its size and attributes once it is bound.
 fn claim_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
     let empty = Object::new();
@@ -437,7 +437,7 @@ fn claim_warnings(object: &Object) -> Vec<String> {
     warnings
 }
 
-/// The states of a resize that is not done, by name.
+/// The statuses of an unfinished resize, by name.
 const RESIZE_STATES: [&str; 5] = [
     "ControllerResizeInProgress",
     "ControllerResizeInfeasible",
@@ -446,7 +446,7 @@ const RESIZE_STATES: [&str; 5] = [
     "NodeResizePending",
 ];
 
-/// A resource of a claim is its storage, or belongs to another domain.
+/// The resources of a claim are `storage`, or have a domain.
 ///
 /// UPSTREAM: pkg/apis/core/validation/validation.go (validatePersistentVolumeClaimResourceKey)
 fn claim_resource(errors: &mut FieldErrors, at: &At<'_, '_>, name: &str) {

@@ -70,7 +70,7 @@ const SELECTABLE: &[FieldSelector] = &[
     NAME,
     NAMESPACE,
     select("spec.nodeName", &["spec", "nodeName"]),
-    // What clients of the first beta wrote.
+    // The field name of v1beta1.
     select("spec.host", &["spec", "nodeName"]),
     select("spec.restartPolicy", &["spec", "restartPolicy"]),
     select("spec.schedulerName", &["spec", "schedulerName"]),
@@ -107,7 +107,7 @@ impl Kind for Pod {
     }
 
     fn new_status(&self) -> NewStatus {
-        // Preparation resets it.
+        // The strategy resets it.
         NewStatus::Sent
     }
 
@@ -286,7 +286,7 @@ impl Kind for PodTemplate {
     }
 }
 
-/// The kind `Binding`, which is never stored.
+/// The kind `Binding`, which is not stored.
 #[derive(Debug)]
 pub(super) struct Binding;
 

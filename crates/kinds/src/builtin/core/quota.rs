@@ -126,7 +126,7 @@ impl Kind for LimitRange {
         _old: &Written<'_>,
         context: &Context<'_>,
     ) -> FieldErrors {
-        // A changed LimitRange is checked like a new one.
+        // An updated LimitRange is validated like a new one.
         self.validate_create(new, context)
     }
 
@@ -213,7 +213,7 @@ fn quota_row(object: &Value, common: &Common<'_>) -> Row {
     ])
 }
 
-/// The largest amount whose thousandfold is a number.
+/// The maximum quantity whose milli-value fits an `i64`.
 const MAX_MILLI_VALUE: i64 = i64::MAX / 1000;
 
 const SCOPES: [&str; 7] = [
@@ -226,7 +226,7 @@ const SCOPES: [&str; 7] = [
     "CrossNamespacePodAffinity",
 ];
 
-/// A scope counts only some resources.
+/// Returns true if a scope applies to a resource.
 fn scope_applies(scope: &str, resource: &str) -> bool {
     const COMPUTE: [&str; 6] = [
         "cpu",

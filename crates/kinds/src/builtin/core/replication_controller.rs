@@ -103,8 +103,7 @@ impl Kind for ReplicationController {
         if new.metadata.generation == old.metadata.generation {
             return Vec::new();
         }
-        // UPSTREAM: pkg/registry/core/replicationcontroller/strategy.go has the templates the wrong
-        // way round.
+        // UPSTREAM: pkg/registry/core/replicationcontroller/strategy.go swaps the old and the new template.
         of_template(&At::root(old.object(), "spec").at("template"))
     }
 
@@ -139,7 +138,7 @@ impl Kind for ReplicationController {
     }
 }
 
-/// A replication controller: its selector and labels default to those of its template.
+/// Defaults selector and labels to the labels of the template.
 fn defaults(object: &mut Object) {
     let labels = at_mut(object, &["spec", "template", "metadata", "labels"]).cloned();
     if let Some(labels) = labels {

@@ -1,4 +1,4 @@
-//! Names and amounts of resources: what containers, quotas and limit ranges count.
+//! Resource names and quantities of containers, quotas and LimitRanges.
 //!
 //! UPSTREAM: pkg/apis/core/helper/helpers.go, pkg/apis/core/validation/validation.go
 //! (validateResourceName and its users)
@@ -8,7 +8,7 @@ use lockgate_api::meta::names::check_qualified_name;
 
 use crate::at::At;
 
-/// Resources of quotas that are counted in whole numbers.
+/// Quota resources with integer values.
 const COUNTED: [&str; 9] = [
     "pods",
     "resourcequotas",
@@ -21,7 +21,7 @@ const COUNTED: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// Resources without a domain that are known, beside the counted ones.
+/// Other known resources without a domain.
 const MEASURED: [&str; 10] = [
     "cpu",
     "memory",
@@ -43,24 +43,24 @@ fn is_quota_huge_page(name: &str) -> bool {
     is_huge_page(name) || name.starts_with("requests.hugepages-")
 }
 
-/// A resource without a domain, or of the domain of Kubernetes.
+/// Returns true for a resource without a domain, or with the domain `kubernetes.io`.
 pub(in crate::builtin) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// A resource of another domain, which quotas can count.
+/// Returns true for an extended resource.
 pub(in crate::builtin) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && check_qualified_name(&format!("requests.{name}")).is_empty()
 }
 
-/// Requests may be below limits.
+/// Returns true if requests may be below limits.
 pub(super) fn overcommits(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
 
-/// A resource that quotas know without a domain.
+/// Returns true for a standard quota resource without a domain.
 pub(super) fn is_standard_for_quotas(name: &str) -> bool {
     COUNTED.contains(&name) || MEASURED.contains(&name) || is_quota_huge_page(name)
 }
@@ -69,7 +69,7 @@ fn invalid(errors: &mut FieldErrors, at: &At<'_, '_>, name: &str, detail: &str) 
     at.invalid_as(errors, Shown::Named(name), detail);
 }
 
-/// A name that is known or has a domain.
+/// Validates a resource name, which is known or has a domain.
 pub(super) fn resource_name(errors: &mut FieldErrors, at: &At<'_, '_>, name: &str) {
     let messages = check_qualified_name(name);
     let is_known = name.contains('/') || is_standard_for_quotas(name) || name == "storage";
@@ -82,7 +82,7 @@ pub(super) fn resource_name(errors: &mut FieldErrors, at: &At<'_, '_>, name: &st
     }
 }
 
-/// A resource that containers may have.
+/// Validates the resource name of a container.
 pub(in crate::builtin) fn container_resource_name(
     errors: &mut FieldErrors,
     at: &At<'_, '_>,
@@ -105,7 +105,7 @@ pub(in crate::builtin) fn container_resource_name(
     }
 }
 
-/// A resource that quotas may limit.
+/// Validates the resource name of a quota.
 pub(super) fn quota_resource_name(errors: &mut FieldErrors, at: &At<'_, '_>, name: &str) {
     resource_name(errors, at, name);
     if !name.contains('/') && !is_standard_for_quotas(name) {
@@ -113,7 +113,7 @@ pub(super) fn quota_resource_name(errors: &mut FieldErrors, at: &At<'_, '_>, nam
     }
 }
 
-/// An amount is not negative, and whole where the resource is counted.
+/// Validates a quantity: not negative, and an integer for counted resources.
 pub(super) fn quantity_value(errors: &mut FieldErrors, at: &At<'_, '_>, name: &str) {
     let Some(quantity) = at.quantity() else {
         return;

@@ -89,7 +89,7 @@ impl Kind for Secret {
     }
 }
 
-/// The texts of `stringData` become part of `data`; the server never writes them again.
+/// Merges `stringData` into `data`; it is write-only.
 fn defaults(object: &mut Object) {
     fill_text(object, "type", "Opaque");
     if let Some(Value::Object(texts)) = object.remove("stringData")
@@ -147,7 +147,7 @@ fn secret(errors: &mut FieldErrors, object: &Object) {
     }
 }
 
-/// The configuration of a registry client is a JSON object.
+/// Validates that a Docker configuration is a JSON object.
 fn docker_config(errors: &mut FieldErrors, data: &Object, key: &str) {
     let path = Path::root("data");
     let path = path.key(key);
@@ -178,9 +178,9 @@ fn docker_config(errors: &mut FieldErrors, data: &Object, key: &str) {
     }
 }
 
-/// Warnings about a certificate and its key.
+/// Warnings about a TLS certificate and its key.
 ///
-/// UPSTREAM: crypto/tls (X509KeyPair), as far as it looks for PEM blocks
+/// UPSTREAM: crypto/tls (X509KeyPair), only its search for PEM blocks
 fn secret_warnings(object: &Object) -> Vec<String> {
     if text(object, "type") != "kubernetes.io/tls" {
         return Vec::new();

@@ -217,7 +217,7 @@ fn defaults(object: &mut Object) {
     }
 }
 
-/// Drops what the server filled in for the former type and the client did not touch.
+/// Drops fields that were allocated for the old type and that the client did not change.
 ///
 /// UPSTREAM: pkg/registry/core/service/strategy.go (dropTypeDependentFields).
 fn drop_type_dependent(object: &mut Object, old: &Object) {
@@ -238,7 +238,7 @@ fn drop_type_dependent(object: &mut Object, old: &Object) {
             }
         }
     }
-    // UPSTREAM: pkg/registry/core/service/strategy.go (needsNodePort asks for the type alone)
+    // UPSTREAM: pkg/registry/core/service/strategy.go (needsNodePort checks the type only)
     let has_node_ports = |spec: &Object| matches!(text(spec, "type"), "NodePort" | "LoadBalancer");
     let former = node_ports(old_spec);
     if has_node_ports(old_spec)
@@ -355,7 +355,7 @@ fn external_address(object: &Value) -> String {
     }
 }
 
-/// The addresses of load balancers, in order. Tables are always made wide, so none is cut off.
+/// The addresses of load balancers, in order, never truncated: tables always include wide columns.
 pub(in crate::builtin) fn balancers(object: &Value) -> String {
     let addresses: BTreeSet<&str> = read::items(object, "/status/loadBalancer/ingress")
         .iter()
@@ -377,7 +377,7 @@ fn is_headless(spec: &At<'_, '_>) -> bool {
     addresses.next() == Some("None") && addresses.next().is_none()
 }
 
-/// The rules of new and changed services.
+/// Validates a Service.
 ///
 /// UPSTREAM: pkg/apis/core/validation/validation.go (validateService)
 fn service(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
@@ -524,7 +524,7 @@ fn duplicate_ports(errors: &mut FieldErrors, ports: &At<'_, '_>) {
     for port in ports.items() {
         let (protocol, number) = (port.at("protocol").text(), port.at("port").int());
         if !seen.insert((protocol, number)) {
-            // Upstream prints its internal form, whose members have no JSON names.
+            // Upstream prints its internal type, whose fields have no JSON names.
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{number},\
                  \"TargetPort\":0,\"NodePort\":0}}",
@@ -613,7 +613,7 @@ fn cluster_ips(errors: &mut FieldErrors, at: &At<'_, '_>, old: Option<&Object>) 
         return;
     }
     let kinds: BTreeSet<bool> = addresses.iter().map(|address| is_ipv6(address)).collect();
-    // Addresses that the service had before are not checked, and need not be any.
+    // Existing addresses are not validated, and may be invalid.
     let failure = dual_stack_failure(&addresses).filter(|_| all.len() > 1);
     let is_dual = kinds.len() == 2 && failure.is_none();
     if let Some(detail) = failure {
@@ -735,7 +735,7 @@ fn traffic_policies(errors: &mut FieldErrors, at: &At<'_, '_>) {
     internal.known_if_set(errors, &["Cluster", "Local"]);
 }
 
-/// Validates which members of a Service change.
+/// Validates which fields of a Service change.
 fn service_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     let empty = Object::new();
     let at = At::root(object, "spec");
@@ -764,7 +764,7 @@ fn service_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     }
 }
 
-/// Addresses and families: the first never changes, the second may come and go.
+/// Validates cluster IPs and IP families: the first is immutable, the second can be added and removed.
 fn changed_addresses(
     errors: &mut FieldErrors,
     at: &At<'_, '_>,
@@ -872,7 +872,7 @@ fn service_warnings(object: &Object) -> Vec<String> {
     warnings
 }
 
-/// Takes over addresses and ports that the server allocated and the client left out.
+/// Keeps allocated addresses and ports that the client omitted.
 ///
 /// UPSTREAM: pkg/registry/core/service/storage/storage.go (patchAllocatedValues, normalizeClusterIPs)
 fn keep_allocated(object: &mut Object, old: &Object) {
@@ -894,7 +894,7 @@ fn keep_allocated(object: &mut Object, old: &Object) {
             take_over(spec, old_spec, "clusterIPs");
         }
     } else if list(spec, "clusterIPs") == list(old_spec, "clusterIPs") {
-        // A client that knows one address only changes or clears it.
+        // A client of the singular field changes or clears it only.
         if address.is_empty() {
             spec.remove("clusterIPs");
         } else {
@@ -911,7 +911,7 @@ fn keep_allocated(object: &mut Object, old: &Object) {
     }
 }
 
-/// Gives ports without a node port that of the former port of the same name, if no port keeps it.
+/// Gives ports without a node port the one of the old port of the same name, if it is unused.
 fn keep_node_ports(spec: &mut Object, old_spec: &Object) {
     let now = node_ports(spec);
     let kept: Vec<i64> = node_ports(old_spec)
@@ -931,7 +931,7 @@ fn keep_node_ports(spec: &mut Object, old_spec: &Object) {
     });
 }
 
-/// Warnings about the addresses of a load balancer.
+/// Warnings about load balancer addresses.
 pub(in crate::builtin) fn balancer_warnings(object: &Object) -> Vec<String> {
     let status = At::root(object, "status");
     let balancer = status.at("loadBalancer");
@@ -942,7 +942,7 @@ pub(in crate::builtin) fn balancer_warnings(object: &Object) -> Vec<String> {
     warnings.collect()
 }
 
-/// The addresses of a load balancer; those that were there before stay valid.
+/// Validates load balancer addresses; existing ones are accepted.
 pub(in crate::builtin) fn balancer_addresses(
     errors: &mut FieldErrors,
     ingress: &At<'_, '_>,

@@ -72,7 +72,7 @@ impl Kind for ServiceAccount {
     }
 }
 
-/// Of a reference to a secret only the name is kept.
+/// Keeps only the names of secret references.
 fn secret_references(object: &mut Object) {
     each(object, "secrets", |secret| {
         secret.retain(|key, _| key == "name")

@@ -1,4 +1,4 @@
-//! Volume sources, which Pods and PersistentVolumes have in common.
+//! Validation of volume sources, shared by Pods and PersistentVolumes.
 //!
 //! UPSTREAM: pkg/apis/core/validation/validation.go (validateVolumeSource,
 //! ValidatePersistentVolumeSpec)
@@ -13,32 +13,32 @@ use crate::at::At;
 use crate::checks::{check_label, check_lower_subdomain};
 use crate::object::{Object, get};
 
-/// The most a CSI driver's name may have, in bytes.
+/// The maximum length of a CSI driver name, in bytes.
 const DRIVER_NAME_MAX: usize = 63;
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 const MORE_THAN_ONE: &str = "may not specify more than 1 volume type";
 
-/// A kind of volume.
+/// A volume type.
 pub(super) struct Source {
-    /// The member.
+    /// The field name.
     pub(super) key: &'static str,
-    /// The name in the error about a second volume type.
+    /// The field name in the error about a second volume type.
     pub(super) second: &'static str,
-    /// The name in errors about its members.
+    /// The field name in errors about its own fields.
     pub(super) path: &'static str,
-    /// It is checked whatever stands beside it.
+    /// True if it is validated even next to another volume type.
     beside_others: bool,
-    /// The rules of its members.
+    /// Validates its fields.
     pub(super) check: fn(&mut FieldErrors, &At<'_, '_>, &Holder<'_>),
 }
 
-/// The object that has a volume.
+/// The owner of a volume source.
 pub(super) struct Holder<'h> {
     /// The name of the volume.
     pub(super) name: &'h str,
     /// The volume belongs to a pod rather than to a template.
     pub(super) is_pod: bool,
-    /// A projected token may leave its volume, as it did before.
+    /// True if the path of a projected token may be outside the volume, as in the old object.
     pub(super) allows_distant_token: bool,
 }
 
@@ -55,7 +55,7 @@ const fn source(
     }
 }
 
-/// The sources of a Pod's volumes, in the order they are checked.
+/// The volume types of Pods, in validation order.
 pub(super) static OF_PODS: [Source; 30] = [
     source("emptyDir", empty_dir),
     source("hostPath", host_path),
@@ -108,7 +108,7 @@ pub(super) static OF_PODS: [Source; 30] = [
     source("image", image),
 ];
 
-/// The sources of PersistentVolumes, in the order they are checked.
+/// The volume types of PersistentVolumes, in validation order.
 pub(super) static OF_PERSISTENT_VOLUMES: [Source; 22] = [
     source("hostPath", host_path),
     Source {
@@ -147,7 +147,7 @@ pub(super) static OF_PERSISTENT_VOLUMES: [Source; 22] = [
     source("csi", persistent_csi),
 ];
 
-/// Checks that there is exactly one source, and its members.
+/// Validates that exactly one source is set, and its fields.
 pub(super) fn one_source(
     errors: &mut FieldErrors,
     volume: &At<'_, '_>,
@@ -173,7 +173,7 @@ pub(super) fn one_source(
     }
 }
 
-/// Members that must not be empty.
+/// Reports empty required fields.
 fn require(errors: &mut FieldErrors, at: &At<'_, '_>, members: &[&str]) {
     for member in members {
         at.at(member).must_be_set(errors);
@@ -233,7 +233,7 @@ fn file_mode(errors: &mut FieldErrors, mode: &At<'_, '_>) {
     }
 }
 
-/// Secrets and ConfigMaps.
+/// Validates Secret and ConfigMap volumes.
 fn named_files(errors: &mut FieldErrors, at: &At<'_, '_>, name: &str) {
     at.at(name).must_be_set(errors);
     file_mode(errors, &at.at("defaultMode"));
@@ -256,7 +256,7 @@ fn nfs(errors: &mut FieldErrors, at: &At<'_, '_>, _: &Holder<'_>) {
     }
 }
 
-/// `iqn.yyyy-mm.domain:name`.
+/// Matches `iqn.yyyy-mm.domain:name`.
 fn is_iqn(text: &str) -> bool {
     let is_domain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
     let parts = text
@@ -279,13 +279,13 @@ fn is_iqn(text: &str) -> bool {
         && !name.contains([' ', '\t', '\n', '\r', '\x0c'])
 }
 
-/// A prefix of three letters, any character, and so many letters and digits.
+/// Matches a prefix of three letters, any character, and `length` letters and digits.
 fn has_identifier(text: &str, length: usize) -> bool {
     let mut rest = text.chars().skip(4);
     text.chars().count() == length + 4 && rest.all(|c| c.is_ascii_alphanumeric())
 }
 
-/// A qualified name of an iSCSI target or initiator.
+/// Validates the qualified name of an iSCSI target or initiator.
 fn qualified_name(errors: &mut FieldErrors, at: &At<'_, '_>, unknown: &str) {
     let text = at.text();
     let is_good = match text.get(..3) {
@@ -332,7 +332,7 @@ fn iscsi(errors: &mut FieldErrors, at: &At<'_, '_>, _: &Holder<'_>) {
     iscsi_members(errors, at, unknown, false);
 }
 
-/// The rule about names that holds whatever else is wrong with the volume.
+/// Validates the length of portal and volume name, independently of other errors.
 pub(super) fn iscsi_portal(errors: &mut FieldErrors, volume: &At<'_, '_>) {
     let name = volume.at("name");
     if is_portal_too_long(&volume.at("iscsi"), name.text()) {
@@ -462,13 +462,13 @@ const RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// A path with a subscript: `metadata.labels['a']`.
+/// Splits a path with a subscript: `metadata.labels['a']`.
 fn subscripted(path: &str) -> Option<(&str, &str)> {
     let (name, subscript) = path.strip_suffix("']")?.split_once("['")?;
     (!name.is_empty()).then_some((name, subscript))
 }
 
-/// A field of the pod itself.
+/// Validates a `fieldRef`.
 pub(super) fn field_reference(errors: &mut FieldErrors, at: &At<'_, '_>, fields: &[&str]) {
     for member in ["apiVersion", "fieldPath"] {
         if at.at(member).is_empty() {
@@ -517,7 +517,7 @@ pub(super) fn field_reference(errors: &mut FieldErrors, at: &At<'_, '_>, fields:
     path.invalid(errors, format!("error converting fieldPath: {reason}"));
 }
 
-/// A resource of a container.
+/// Validates a `resourceFieldRef`.
 pub(super) fn resource_reference(errors: &mut FieldErrors, at: &At<'_, '_>, in_volume: bool) {
     let resource = at.at("resource");
     let name = resource.text();
@@ -566,7 +566,7 @@ pub(super) fn resource_reference(errors: &mut FieldErrors, at: &At<'_, '_>, in_v
     }
 }
 
-/// Files of a downward API volume; their errors name the volume, not the file.
+/// Validates downward API files; upstream's error paths are those of the volume.
 fn downward_file(errors: &mut FieldErrors, volume: &At<'_, '_>, file: &Value) {
     let file = At::new(volume.path, Some(file));
     file.at("path").must_be_set(errors);
@@ -688,7 +688,7 @@ fn local(errors: &mut FieldErrors, at: &At<'_, '_>, _: &Holder<'_>) {
     no_backsteps(errors, &at.at("path"));
 }
 
-/// The name of a CSI driver.
+/// Validates the name of a CSI driver.
 pub(in crate::builtin) fn driver_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
     if at.is_empty() {
         return at.required(errors);
@@ -742,11 +742,11 @@ fn ephemeral(errors: &mut FieldErrors, at: &At<'_, '_>, _: &Holder<'_>) {
     }
 }
 
-/// The metadata of an object that is made later, of which only annotations and labels may be set.
+/// Validates the metadata of a claim template, which may have annotations and labels only.
 ///
 /// UPSTREAM: pkg/apis/core/validation/validation.go (ValidateTemplateObjectMeta)
 pub(in crate::builtin) fn template_metadata(errors: &mut FieldErrors, at: &At<'_, '_>) {
-    /// The other members, in the order of Go's struct.
+    /// The other fields, in struct order.
     const OTHERS: [&str; 13] = [
         "name",
         "generateName",
@@ -773,14 +773,14 @@ pub(in crate::builtin) fn template_metadata(errors: &mut FieldErrors, at: &At<'_
             Some(_) => false,
         };
         if !is_zero {
-            // Upstream makes the first letter of Go's name small.
+            // Upstream lowercases the first letter of the Go field name.
             let name = if key == "uid" { "uID" } else { key };
             At::new(at.path.child(name), None).forbidden(errors, "cannot be set");
         }
     }
 }
 
-/// The claim of an ephemeral volume is named after the pod and the volume.
+/// Validates the name of an ephemeral volume's claim, which is composed of Pod and volume name.
 pub(super) fn ephemeral_claim_name(errors: &mut FieldErrors, volume: &At<'_, '_>, pod: &str) {
     let name = volume.at("name");
     if pod.is_empty() || name.is_empty() {
@@ -793,7 +793,7 @@ pub(super) fn ephemeral_claim_name(errors: &mut FieldErrors, volume: &At<'_, '_>
     }
 }
 
-/// Keys of annotations, and their total size.
+/// Validates the keys of annotations and their total size.
 pub(in crate::builtin) fn annotations(errors: &mut FieldErrors, at: &At<'_, '_>) {
     const MAX: usize = 256 * 1024;
     let mut total = 0;
@@ -817,7 +817,7 @@ fn image(errors: &mut FieldErrors, at: &At<'_, '_>, holder: &Holder<'_>) {
         .one_of(errors, &["Always", "IfNotPresent", "Never"]);
 }
 
-/// A path below the volume, which may neither be absolute nor step back.
+/// Validates a relative path without `..`.
 pub(super) fn descending(errors: &mut FieldErrors, at: &At<'_, '_>) {
     if at.text().starts_with('/') {
         at.invalid(errors, "must be a relative path");
@@ -933,7 +933,7 @@ fn token(
             "may not specify a duration larger than 2^32 seconds",
         );
     }
-    // The path of the error is that of the volume.
+    // Upstream reports the path of the volume.
     let path = At::new(
         volume.path.child("path"),
         projection.value.and_then(|value| value.get("path")),
@@ -956,7 +956,7 @@ fn trust_bundle(errors: &mut FieldErrors, at: &At<'_, '_>) {
             if name.is_empty() {
                 name.required_because(errors, "must be a valid object name");
             }
-            // Names of bundles with a signer start with the signer's name.
+            // Names of ClusterTrustBundles with a signer have the signer name as prefix.
             let rest = name
                 .text()
                 .rsplit_once(':')
@@ -1017,12 +1017,12 @@ fn pod_certificate(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// A volume that a container may use as a block device.
+/// Returns true if a container can use the volume as a block device.
 pub(super) fn is_claim(volume: &Object) -> bool {
     get(volume, "persistentVolumeClaim").is_some() || get(volume, "ephemeral").is_some()
 }
 
-/// A requirement of a node selector.
+/// Validates a node selector requirement.
 fn node_requirement(errors: &mut FieldErrors, at: &At<'_, '_>, allows_values: bool) {
     let (operator, values) = (at.at("operator"), at.at("values"));
     match operator.text() {
@@ -1049,7 +1049,7 @@ fn node_requirement(errors: &mut FieldErrors, at: &At<'_, '_>, allows_values: bo
     }
 }
 
-/// A requirement on a field of a node, of which there is one: its name.
+/// Validates a node field requirement; the only field is `metadata.name`.
 fn node_field(errors: &mut FieldErrors, at: &At<'_, '_>) {
     let (operator, values, key) = (at.at("operator"), at.at("values"), at.at("key"));
     match operator.text() {
@@ -1068,7 +1068,7 @@ fn node_field(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// A term of a node selector.
+/// Validates a node selector term.
 pub(super) fn node_selector_term(errors: &mut FieldErrors, at: &At<'_, '_>, allows_values: bool) {
     for requirement in at.at("matchExpressions").items() {
         node_requirement(errors, &requirement, allows_values);
@@ -1078,7 +1078,7 @@ pub(super) fn node_selector_term(errors: &mut FieldErrors, at: &At<'_, '_>, allo
     }
 }
 
-/// A node selector.
+/// Validates a node selector.
 pub(in crate::builtin) fn node_selector(
     errors: &mut FieldErrors,
     at: &At<'_, '_>,

@@ -112,7 +112,7 @@ fn defaults(object: &mut Object) {
     });
 }
 
-/// The number of items shown before the count of the rest.
+/// The maximum number of printed items.
 const SHOWN: usize = 3;
 
 fn slice_row(object: &Value, common: &Common<'_>) -> Row {
@@ -274,7 +274,7 @@ fn ports(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// The topology of the beta API is dropped, unless it was there and the endpoints are the same.
+/// Drops `deprecatedTopology`, unless the old object has it and the endpoints are unchanged.
 fn drop_topology(object: &mut Object, old: Option<&Object>) {
     let is_same = old.is_some_and(|old| old.get("endpoints") == object.get("endpoints"));
     if !is_same {
@@ -285,7 +285,7 @@ fn drop_topology(object: &mut Object, old: Option<&Object>) {
 }
 
 fn address_warnings(object: &Object) -> Vec<String> {
-    // UPSTREAM: pkg/registry/discovery/endpointslice/strategy.go (warnOnBadIPs): controllers write none that are bad.
+    // UPSTREAM: pkg/registry/discovery/endpointslice/strategy.go (warnOnBadIPs): controllers write valid IPs only.
     let metadata = At::root(object, "metadata");
     let labels = metadata.at("labels");
     let manager = labels.entry("endpointslice.kubernetes.io/managed-by");

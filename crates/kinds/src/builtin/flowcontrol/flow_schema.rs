@@ -117,7 +117,7 @@ impl Kind for FlowSchema {
     }
 
     fn sort_key(&self, object: &Value) -> Option<(i64, String)> {
-        // Schemas are shown in the order in which they are matched.
+        // Sorts tables by matching precedence.
         let precedence = read::integer(object, "/spec/matchingPrecedence");
         Some((precedence, read::text(object, "/metadata/name").to_owned()))
     }
@@ -215,7 +215,7 @@ fn level_defaults(object: &mut Object) {
     }
 }
 
-/// A status update changes no metadata but the managed fields.
+/// A status update does not change metadata except managed fields.
 fn keep_metadata(object: &mut Object, old: &Object) {
     let managed = at_mut(object, &["metadata"]).and_then(|meta| meta.remove("managedFields"));
     take_over(object, old, "metadata");
@@ -262,7 +262,7 @@ fn level_row(object: &Value, common: &Common<'_>) -> Row {
     ])
 }
 
-/// Conditions of a status are unique by type.
+/// Validates that condition types are unique.
 fn conditions(errors: &mut FieldErrors, object: &Object) {
     let status = At::root(object, "status");
     let mut seen = BTreeSet::new();
@@ -314,7 +314,7 @@ fn flow_schema(errors: &mut FieldErrors, new: &Written<'_>) {
     conditions(errors, new.object());
 }
 
-/// The spec that an object must have which every server needs. Of the level `exempt` much may be changed.
+/// The required spec of a mandatory object. The level `exempt` is mostly mutable.
 fn fixed_spec(kind: &str, name: &str) -> Option<Value> {
     let mandatory = match (kind, name) {
         ("PriorityLevelConfiguration", EXEMPT) => return None,
@@ -326,7 +326,7 @@ fn fixed_spec(kind: &str, name: &str) -> Option<Value> {
     Some(found["spec"].take())
 }
 
-/// Nobody changes what every server needs, not even for a moment.
+/// Mandatory objects are immutable.
 fn fixed(errors: &mut FieldErrors, new: &Written<'_>, kind: &str) {
     let name = new.metadata.name.as_str();
     let Some(fixed) = fixed_spec(kind, name) else {

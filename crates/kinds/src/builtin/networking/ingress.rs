@@ -158,7 +158,7 @@ fn class_defaults(object: &mut Object) {
     }
 }
 
-/// The number of items shown before the count of the rest.
+/// The maximum number of printed items.
 const SHOWN: usize = 3;
 
 fn ingress_row(object: &Value, common: &Common<'_>) -> Row {
@@ -181,7 +181,7 @@ fn ingress_row(object: &Value, common: &Common<'_>) -> Row {
     ])
 }
 
-/// The hosts of an ingress. How many more there are counts rules, with a host or without.
+/// The hosts of an Ingress. The number of remaining items counts all rules, with or without a host.
 fn hosts(object: &Value) -> String {
     let rules = read::items(object, "/spec/rules");
     let mut shown: Vec<&str> = Vec::new();
@@ -364,7 +364,7 @@ fn backend(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// A reference to an object by group, kind and name.
+/// Validates a reference by group, kind and name.
 fn reference(errors: &mut FieldErrors, at: &At<'_, '_>) {
     if at.at("apiGroup").is_set() {
         at.at("apiGroup").check(errors, check_subdomain);

@@ -110,7 +110,7 @@ fn network_policy(errors: &mut FieldErrors, object: &Object, old: Option<&Object
     }
 }
 
-/// The ranges of a policy that is stored, which stay valid.
+/// The CIDRs of a stored policy, which are accepted.
 fn ranges(object: &Object) -> Vec<String> {
     let at = At::root(object, "spec");
     let mut found = Vec::new();

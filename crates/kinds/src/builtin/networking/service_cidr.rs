@@ -233,7 +233,7 @@ fn ip_address(errors: &mut FieldErrors, object: &Object) {
     parent.at("namespace").check_set(errors, check_path_segment);
 }
 
-/// The name of an IPAddress is the address.
+/// The name of an IPAddress is its IP.
 const IP_NAMES: NameRules = NameRules {
     name: check_ip,
     prefix: check_ip,

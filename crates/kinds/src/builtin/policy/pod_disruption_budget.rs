@@ -32,7 +32,7 @@ pub(super) struct PodDisruptionBudget;
 
 impl Kind for PodDisruptionBudget {
     fn validate_create(&self, new: &Written<'_>, context: &Context<'_>) -> FieldErrors {
-        // Metadata is checked no further than that of any object.
+        // Only the generic metadata validation applies.
         let mut errors = FieldErrors::new();
         self.validate(&mut errors, new, None, context);
         errors
@@ -109,7 +109,7 @@ fn disruption_budget(errors: &mut FieldErrors, object: &Object, old: Option<&Obj
     let at = At::root(object, "spec");
     let (least, most) = (at.at("minAvailable"), at.at("maxUnavailable"));
     if least.is_set() && most.is_set() {
-        // Upstream prints its internal form, whose members have no JSON names.
+        // Upstream prints its internal type, whose fields have no JSON names.
         let selector = at.at("selector").value.map(wire::<LabelSelector>);
         let shown = format!(
             "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\

@@ -100,7 +100,7 @@ fn defaults(object: &mut Object) {
     });
 }
 
-/// The role a binding grants may not change.
+/// The `roleRef` is immutable.
 fn same_role(errors: &mut FieldErrors, object: &Object, old: &Object) {
     if object.get("roleRef") != old.get("roleRef") {
         let ty = member_type(GROUP, "RoleBinding", &["roleRef"]);

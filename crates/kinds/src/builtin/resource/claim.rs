@@ -252,7 +252,7 @@ const ADDRESSES_MAX: usize = 16;
 const INTERFACE_NAME_MAX: usize = 256;
 const HARDWARE_ADDRESS_MAX: usize = 128;
 
-/// The spec of a claim.
+/// Validates the spec of a claim.
 fn spec(errors: &mut FieldErrors, at: &At<'_, '_>) {
     let devices = at.at("devices");
     let requests = devices.at("requests");
@@ -344,7 +344,7 @@ fn constraint(errors: &mut FieldErrors, at: &At<'_, '_>, requests: &At<'_, '_>) 
     }
 }
 
-/// Admin access to devices is granted by a label of the namespace.
+/// Admin access requires a label of the namespace.
 ///
 /// UPSTREAM: pkg/registry/resource/utils.go (AuthorizedForAdmin), whose path has no `exactly`
 fn admin_access(errors: &mut FieldErrors, spec: &At<'_, '_>, context: &Context<'_>) {
@@ -368,7 +368,7 @@ fn admin_access(errors: &mut FieldErrors, spec: &At<'_, '_>, context: &Context<'
     ));
 }
 
-/// The members by which a device is known, as upstream prints them.
+/// The identifying fields of a device, as upstream prints them.
 fn device_id(at: &At<'_, '_>) -> String {
     let member = |key: &str| Shown::Named(at.at(key).text()).to_string();
     format!(
@@ -513,7 +513,7 @@ fn device_status(errors: &mut FieldErrors, at: &At<'_, '_>, allocated: &BTreeSet
     );
 }
 
-/// Checks an address with the length of its network's prefix.
+/// Validates an IP with prefix length.
 ///
 /// UPSTREAM: apimachinery pkg/util/validation/ip.go (IsValidInterfaceAddress)
 fn check_interface_address(text: &str) -> Vec<String> {
@@ -554,7 +554,7 @@ fn uid(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// Parses a UUID in one of the forms that upstream's library reads.
+/// Parses a UUID in the formats of upstream's library.
 ///
 /// UPSTREAM: github.com/google/uuid uuid.go (Validate)
 fn parse_uuid(text: &str) -> Result<(), UpstreamError> {
@@ -591,7 +591,7 @@ fn parse_uuid(text: &str) -> Result<(), UpstreamError> {
     if good { Ok(()) } else { Err(FORMAT.into()) }
 }
 
-/// Forgets the status of devices that are allocated no longer.
+/// Drops the status of deallocated devices.
 fn drop_deallocated(object: &mut Object, old: &Object) {
     let results = |object: &Object| -> BTreeSet<String> {
         let status = At::root(object, "status");

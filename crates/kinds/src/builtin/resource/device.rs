@@ -1,4 +1,4 @@
-//! Rules that claims, classes and slices share: names, sets, configurations, taints.
+//! Validation shared by claims, classes and slices: names, sets, configurations, taints.
 //!
 //! UPSTREAM: pkg/apis/resource/validation/validation.go
 
@@ -24,7 +24,7 @@ const PARAMETERS_MAX: usize = 10 * 1024;
 const POOL_NAME_MAX: usize = 253;
 const BINDING_CONDITIONS_MAX: usize = 4;
 
-/// A list of at most `most` elements.
+/// Validates a list with at most `most` items.
 pub(super) fn items<'v>(
     errors: &mut FieldErrors,
     at: &At<'_, 'v>,
@@ -39,7 +39,7 @@ pub(super) fn items<'v>(
     }
 }
 
-/// A list of at most `most` elements with different keys.
+/// Validates a list of at most `most` items with unique keys.
 pub(super) fn set<'v>(
     errors: &mut FieldErrors,
     at: &At<'_, 'v>,
@@ -47,7 +47,7 @@ pub(super) fn set<'v>(
     check: impl FnMut(&mut FieldErrors, &At<'_, 'v>),
     key: impl Fn(&At<'_, 'v>) -> String,
 ) {
-    // Keys of several members are shown as the objects they are.
+    // Composite keys are printed as objects.
     let shown = |key: &str| match key.starts_with('{') {
         true => key.to_owned(),
         false => Shown::Text(key).to_string(),
@@ -67,22 +67,22 @@ pub(super) fn set<'v>(
     }
 }
 
-/// The key of a set of objects with names.
+/// The key of a set of named objects.
 pub(super) fn name_of(at: &At<'_, '_>) -> String {
     at.at("name").text().to_owned()
 }
 
-/// The key of a set of texts.
+/// The key of a set of strings.
 pub(super) fn text_of(at: &At<'_, '_>) -> String {
     at.text().to_owned()
 }
 
-/// The selectors of a class or a request.
+/// Validates the selectors of a class or request.
 pub(super) fn selectors(errors: &mut FieldErrors, at: &At<'_, '_>) {
     items(errors, at, SELECTORS_MAX, selector);
 }
 
-/// The parameters that a driver gets.
+/// Validates the opaque parameters of a driver.
 pub(super) fn configuration(errors: &mut FieldErrors, at: &At<'_, '_>, is_stored: bool) {
     let opaque = at.at("opaque");
     if !opaque.is_set() {
@@ -92,7 +92,7 @@ pub(super) fn configuration(errors: &mut FieldErrors, at: &At<'_, '_>, is_stored
     raw_object(errors, &opaque.at("parameters"), is_stored, PARAMETERS_MAX);
 }
 
-/// Any JSON object of limited length.
+/// Validates a JSON object of limited length.
 pub(super) fn raw_object(errors: &mut FieldErrors, at: &At<'_, '_>, is_stored: bool, most: usize) {
     let Some(value) = at.value else {
         return at.required(errors);
@@ -106,7 +106,7 @@ pub(super) fn raw_object(errors: &mut FieldErrors, at: &At<'_, '_>, is_stored: b
     }
 }
 
-/// The name of a pool: subdomains separated by slashes.
+/// Validates a pool name: subdomains separated by slashes.
 pub(super) fn pool_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
     if at.is_empty() {
         return at.required(errors);
@@ -139,7 +139,7 @@ fn identifier(errors: &mut FieldErrors, at: &At<'_, '_>, id: &str) {
     }
 }
 
-/// The name of an attribute or a capacity, with or without a domain. Errors are those of `at`.
+/// Validates the name of an attribute or capacity, with or without domain, and reports errors at `at`.
 pub(super) fn qualified_name(errors: &mut FieldErrors, at: &At<'_, '_>, name: &str) {
     let parts: Vec<&str> = name.split('/').collect();
     match parts[..] {
@@ -161,12 +161,12 @@ pub(super) fn qualified_name(errors: &mut FieldErrors, at: &At<'_, '_>, name: &s
                 identifier(errors, at, id);
             }
         }
-        // Upstream lets names with more slashes pass.
+        // Upstream accepts names with more slashes.
         _ => {}
     }
 }
 
-/// The name of an attribute with its domain.
+/// Validates the fully qualified name of an attribute.
 pub(super) fn full_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
     qualified_name(errors, at, at.text());
     if !at.text().contains('/') {
@@ -175,7 +175,7 @@ pub(super) fn full_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// The name of a request of the claim, or of a request and one of its alternatives.
+/// Validates the name of a claim's request, or of a request and subrequest.
 pub(super) fn request_reference(errors: &mut FieldErrors, at: &At<'_, '_>, requests: &At<'_, '_>) {
     const DETAIL: &str = "must be the name of a request in the claim or the name of a request and a \
                           subrequest separated by '/'";
@@ -188,7 +188,7 @@ pub(super) fn request_reference(errors: &mut FieldErrors, at: &At<'_, '_>, reque
             at.invalid_as(errors, Shown::Text(segment), message);
         }
     }
-    // Of requests with the same name the last counts.
+    // Of requests with the same name, the last one counts.
     let named = |list: &[Value], name: &str| {
         let found = list
             .iter()
@@ -208,14 +208,14 @@ pub(super) fn request_reference(errors: &mut FieldErrors, at: &At<'_, '_>, reque
     }
 }
 
-/// A taint of a device.
+/// Validates a device taint.
 pub(super) fn taint(errors: &mut FieldErrors, at: &At<'_, '_>) {
     at.at("key").check(errors, check_qualified_name);
     at.at("value").check_set(errors, check_label_value);
     at.at("effect").one_of(errors, &TAINT_EFFECTS);
 }
 
-/// The toleration of a taint.
+/// Validates a device toleration.
 pub(super) fn toleration(errors: &mut FieldErrors, at: &At<'_, '_>) {
     at.at("key").check_set(errors, check_qualified_name);
     let (operator, value) = (at.at("operator"), at.at("value"));
@@ -234,7 +234,7 @@ pub(super) fn toleration(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// Conditions that a device needs before a pod is bound, and those that end the attempt.
+/// Validates binding conditions and binding failure conditions.
 pub(super) fn binding_conditions(errors: &mut FieldErrors, at: &At<'_, '_>) {
     let (wanted, failures) = (
         at.at("bindingConditions"),

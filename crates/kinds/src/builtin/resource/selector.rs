@@ -1,4 +1,4 @@
-//! Expressions that select devices.
+//! CEL selectors of devices.
 //!
 //! UPSTREAM: dynamic-resource-allocation cel/compile.go
 
@@ -17,7 +17,7 @@ const DRIVER_MAX: u64 = 63;
 const DOMAIN_MAX: u64 = 63;
 const ID_MAX: u64 = 32;
 const ATTRIBUTE_MAX: u64 = 64;
-/// Attributes and capacities of one device.
+/// The maximum number of attributes and capacities of a device.
 const ENTRIES_MAX: u64 = 32;
 
 /// The variable `device`.
@@ -38,7 +38,7 @@ fn environment() -> &'static Environment {
     })
 }
 
-/// The largest sizes of the parts of a device.
+/// The maximum sizes of a device's fields, for cost estimation.
 #[derive(Debug)]
 struct DeviceSizes;
 
@@ -61,7 +61,7 @@ impl Sizes for DeviceSizes {
     }
 }
 
-/// The selector at `cel`.
+/// Validates the selector at `cel`.
 pub(super) fn selector(errors: &mut FieldErrors, at: &At<'_, '_>) {
     let cel = at.at("cel");
     if !cel.is_set() {

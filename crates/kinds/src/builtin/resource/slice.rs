@@ -207,7 +207,7 @@ fn defaults(object: &mut Object) {
     });
 }
 
-/// Taints that do not tell since when they are there are new.
+/// Defaults `timeAdded` of taints.
 fn taint_times(object: &mut Object, now: Time) {
     let Some(spec) = get_mut(object, "spec") else {
         return;
@@ -220,7 +220,7 @@ fn taint_times(object: &mut Object, now: Time) {
 }
 
 const DEVICES_MAX: usize = 128;
-/// The limit where devices have taints, counters or lists of values.
+/// The maximum number of devices in a slice with taints, counters or lists of values.
 const ADVANCED_DEVICES_MAX: usize = 64;
 const COUNTER_SETS_MAX: usize = 8;
 const COUNTERS_MAX: usize = 32;
@@ -234,7 +234,7 @@ const OPTIONS_MAX: usize = 10;
 /// Lists of attribute values, behind the feature gate DRAListTypeAttributes.
 const VALUE_LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
 
-/// Drops the fields of feature gates that are off, unless the old object uses them.
+/// Drops the fields of disabled feature gates, unless the old object uses them.
 fn drop_disabled(slice: &mut Object, old: Option<&Object>) {
     let devices = |object: Option<&Object>| -> Vec<Value> {
         let spec = object.and_then(|object| get(object, "spec"));
@@ -348,7 +348,7 @@ fn slice(errors: &mut FieldErrors, at: &At<'_, '_>, old: Option<&At<'_, '_>>) {
     set(errors, &counters, COUNTER_SETS_MAX, counter_set, name_of);
 }
 
-/// The nodes that can reach the devices.
+/// Validates the node selection of a slice.
 fn nodes(errors: &mut FieldErrors, at: &At<'_, '_>) {
     const WANTED: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, \
                           `perDeviceNodeSelection` is required";
@@ -473,9 +473,9 @@ fn device(
     mappings(errors, at);
 }
 
-/// The entry of a map, whose path carries the middle of a long key shortened.
+/// The entry of a map; long keys are shortened in the path.
 fn entry<'s, 'v>(at: &'s At<'_, 'v>, name: &'s str, key: &'s mut String) -> At<'s, 'v> {
-    /// A domain, a slash and an identifier.
+    /// The length of a domain, a slash and an identifier.
     const KEY_MAX: usize = 63 + 1 + 32;
     let value = at.entry(name).value;
     key.push_str(name);
@@ -666,7 +666,7 @@ fn is_semantic_version(text: &str) -> bool {
         && build.is_none_or(|build| build.split('.').all(is_word))
 }
 
-/// The amounts of a shared capacity that claims may ask for.
+/// Validates the request policy of a shared capacity.
 fn request_policy(errors: &mut FieldErrors, at: &At<'_, '_>, capacity: &At<'_, '_>) {
     let (options, range) = (at.at("validValues"), at.at("validRange"));
     let Some(capacity) = capacity.quantity().or_else(|| Quantity::parse("0").ok()) else {
@@ -785,7 +785,7 @@ fn policy_range(
     }
     for value in [Some(default), high.as_ref()].into_iter().flatten() {
         let distance = value.rounded_up(0).saturating_sub(low.rounded_up(0));
-        // Upstream divides by zero here, and answers with an internal error.
+        // Upstream divides by zero here, and responds with an internal error.
         if distance.checked_rem(width.rounded_up(0)) != Some(0) {
             let detail = format!("value is not a multiple of a given step ({width}) from ({low})");
             refuse(&step, value, detail);

@@ -71,7 +71,7 @@ fn priority_class_update(errors: &mut FieldErrors, object: &Object, old: &Object
 }
 
 fn priority_class(errors: &mut FieldErrors, new: &Written<'_>) {
-    /// The priorities above are those of the system.
+    /// Higher priorities are reserved for the system.
     const HIGHEST: i64 = 1_000_000_000;
     const SYSTEM: [(&str, i64); 2] = [
         ("system-node-critical", 2_000_001_000),

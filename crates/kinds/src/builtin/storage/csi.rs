@@ -52,7 +52,7 @@ pub(super) struct CsiDriver;
 
 impl Kind for CsiDriver {
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {
-        // The gate VolumeLimitScaling is off by default.
+        // The feature gate VolumeLimitScaling is disabled by default.
         with(value, |object| {
             if let Some(spec) = get_mut(object, "spec") {
                 spec.remove("preventPodSchedulingIfMissing");
@@ -241,7 +241,7 @@ fn driver_defaults(object: &mut Object) {
     fill(spec, "seLinuxMount", false);
 }
 
-/// A flag that is something when nobody says.
+/// A boolean with a default.
 fn flag_or(object: &Value, pointer: &str, otherwise: bool) -> bool {
     let found = object.pointer(pointer).and_then(Value::as_bool);
     found.unwrap_or(otherwise)

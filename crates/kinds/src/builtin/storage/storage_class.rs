@@ -184,7 +184,7 @@ fn storage_class(errors: &mut FieldErrors, object: &Object) {
             }
             found.insert(key.text(), set);
         }
-        // Upstream compares with as many empty terms as there are terms.
+        // Upstream's list of seen terms is preallocated with as many empty terms as there are terms.
         let repeats = terms.iter().filter(|other| **other == found).count();
         let empties = if found.is_empty() {
             At::root(object, "allowedTopologies").len()

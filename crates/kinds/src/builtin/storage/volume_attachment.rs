@@ -147,5 +147,5 @@ fn volume_attachment(errors: &mut FieldErrors, object: &Object) {
 }
 
 const MESSAGE_MAX: usize = 1024;
-/// The limit that upstream names for messages, too.
+/// Upstream applies this limit to messages, too.
 const METADATA_MAX: usize = 256 * 1024;

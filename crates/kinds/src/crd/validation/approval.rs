@@ -1,5 +1,4 @@
-//! Definitions in the groups of the Kubernetes community need an annotation that tells where they
-//! were approved.
+//! Definitions in protected groups of the Kubernetes community require an annotation with the URL of their approval.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apihelpers/helpers.go
 
@@ -62,7 +61,7 @@ pub(in crate::crd) fn approval(definition: &Json) -> (Approval, String) {
     }
 }
 
-/// Refuses a definition without approval, unless it never had any.
+/// Rejects a definition without approval, unless the old one had none.
 pub(super) fn validate(definition: &Json, old: Option<&Json>) -> Option<FieldError> {
     let group = definition.pointer("/spec/group").and_then(Json::as_str);
     if !is_protected(group.unwrap_or_default()) {

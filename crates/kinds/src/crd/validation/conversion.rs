@@ -161,7 +161,7 @@ fn validate_url(text: &str, place: &Path<'_>, errors: &mut FieldErrors) {
 }
 
 fn validate_service(service: Props<'_>, place: &Path<'_>, errors: &mut FieldErrors) {
-    // Upstream passes name and namespace in each other's place; clients see the result.
+    // Upstream swaps the arguments name and namespace, which is visible in its errors.
     if service.text("namespace").is_empty() {
         errors.push(error::required(&place.child("name"), ""));
     }
@@ -192,7 +192,7 @@ fn validate_path(path: &str, place: &Path<'_>, errors: &mut FieldErrors) {
     if !path.starts_with('/') {
         invalid("must start with a '/'".to_owned());
     }
-    // The first byte goes, whatever it is; what is left of a character fails as a segment.
+    // The first byte is skipped, whatever it is; the rest of a multi-byte character is an invalid segment.
     let checked = String::from_utf8_lossy(path.as_bytes().get(1..).unwrap_or_default());
     let checked = checked.strip_suffix('/').unwrap_or(&checked);
     for (at, segment) in checked.split('/').enumerate() {
@@ -234,8 +234,7 @@ fn validate_review_versions(
     }
 }
 
-/// Why the CA bundle of a webhook is no list of certificates. Certificates are not read further
-/// than to tell that they could be some.
+/// The error of a webhook's invalid CA bundle. Certificates are parsed only as far as their outer structure.
 ///
 /// UPSTREAM: client-go transport/transport.go (createErrorParsingCAData)
 pub(in crate::crd) fn ca_bundle_error(encoded: &str) -> Option<String> {
@@ -260,7 +259,7 @@ pub(in crate::crd) fn ca_bundle_error(encoded: &str) -> Option<String> {
         }
         let body: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
         match base64::decode(&body).as_deref() {
-            // A certificate is a sequence.
+            // A certificate is a DER sequence.
             Ok([0x30, ..]) => found = true,
             _ => return failed("failed to parse certificate: x509: malformed certificate"),
         }
@@ -272,7 +271,7 @@ pub(in crate::crd) fn ca_bundle_error(encoded: &str) -> Option<String> {
     }
 }
 
-/// The next block of a PEM text: its type, what is in it, and what follows.
+/// The next PEM block: its type, its content, and the rest of the input.
 fn next_block(text: &str) -> Option<(&str, &str, &str)> {
     let (_, rest) = text.split_once("-----BEGIN ")?;
     let (kind, rest) = rest.split_once("-----")?;

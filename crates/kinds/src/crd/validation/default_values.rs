@@ -1,4 +1,4 @@
-//! Defaults have to be values that the schema accepts and keeps.
+//! Default values must be valid, and must not be pruned.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/defaulting/validation.go
 
@@ -17,7 +17,7 @@ use crate::structural::rules;
 use crate::structural::schema::Node;
 use crate::structural::validate as values;
 
-/// Checks all defaults of a schema that is structural otherwise.
+/// Validates all defaults of a schema that is structural otherwise.
 pub(super) fn validate(schema: Props<'_>, must_be_pruned: bool, place: &Path<'_>) -> FieldErrors {
     let Ok(mut root) = Node::read_unfolded(schema) else {
         return FieldErrors::new();
@@ -33,7 +33,7 @@ pub(super) fn validate(schema: Props<'_>, must_be_pruned: bool, place: &Path<'_>
         steps: None,
         in_metadata: false,
     };
-    // When the budget is used up, the rest is not looked at.
+    // Stops once the CEL cost budget is exhausted.
     let _ = checker.check(&root, true, &around, place);
     checker.errors
 }
@@ -68,11 +68,11 @@ fn same_defaults(one: &Node, other: &Node) -> bool {
         })
 }
 
-/// The resource a schema belongs to, and how to get from there to it.
+/// The resource that contains a schema, and the path of the schema in it.
 #[derive(Debug, Clone, Copy)]
 struct Around<'a> {
     resource: &'a Node,
-    /// The last step, and those before.
+    /// The last step of the path, and the previous ones.
     steps: Option<(&'a Self, Step<'a>)>,
     in_metadata: bool,
 }
@@ -85,7 +85,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// A resource with nothing in it but a value at this place.
+    /// An otherwise empty resource with a value at this path.
     fn surround(&self, value: &Json) -> Json {
         let mut value = copy(value);
         let mut around = self;
@@ -106,7 +106,7 @@ impl<'a> Around<'a> {
     }
 }
 
-/// The budget of the rules is used up.
+/// The CEL cost budget is exhausted.
 struct Exhausted;
 
 struct Checker {
@@ -172,7 +172,7 @@ impl Checker {
             metadata::coerce(schema, &mut value, Malformed::Refuse, place).map(drop)
         };
         if !is_pruned {
-            // Upstream shows the default as it has become.
+            // Upstream prints the pruned default.
             let detail = "must not have unknown fields";
             self.errors
                 .push(error::invalid(place, &shown(&value), detail));
@@ -249,7 +249,7 @@ impl Checker {
         self.errors.extend(outcome.errors);
         let mut left = left.ok_or(Exhausted)?;
         if !has_errors {
-            // A default also has to pass where there is no old value.
+            // A default must be valid on create, too, without an old value.
             let (outcome, without) = rules::run(schema, value, None, None, &place, self.budget);
             self.errors.extend(outcome.errors);
             left = left.min(without.ok_or(Exhausted)?);

@@ -1,4 +1,4 @@
-//! Parts of a definition as errors show them: in upstream's internal form, with Go's names.
+//! Parts of a definition as errors print them: as upstream's internal type, with Go field names.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/{types,types_jsonschema}.go
 
@@ -10,7 +10,7 @@ use super::versions::Version;
 use crate::structural::json::compact;
 use crate::structural::props::{Items, Props, SchemaOrBool};
 
-/// A string behind a pointer.
+/// A string pointer.
 pub(super) fn text(text: &str) -> String {
     quote_json(text)
 }
@@ -23,7 +23,7 @@ fn list<T>(items: impl ExactSizeIterator<Item = T>, write: impl FnMut(T) -> Stri
     format!("[{}]", join(items.map(write)))
 }
 
-/// A list that is null where it is not given.
+/// A list, or null if it is absent.
 fn opt_list<'j>(props: Props<'j>, keyword: &str, write: impl FnMut(&'j Json) -> String) -> String {
     if props.has(keyword) {
         list(props.list(keyword).iter(), write)
@@ -48,7 +48,7 @@ fn fields<const N: usize>(fields: [(&str, String); N]) -> String {
     )
 }
 
-/// `spec.versions`, without what all have in common.
+/// `spec.versions`, without the fields common to all versions.
 pub(super) fn versions(versions: &[Version<'_>]) -> String {
     list(versions.iter(), |version| {
         let props = version.props;
@@ -179,7 +179,7 @@ fn dependencies(props: Props<'_>) -> String {
     format!("{{{}}}", join(entries.into_iter().flatten().map(write)))
 }
 
-/// A schema. Its depth was checked before.
+/// A schema, whose depth has been checked before.
 pub(super) fn schema(props: Props<'_>) -> String {
     let one = |of: &Json| opt(Props::new(of), schema);
     let string = |keyword: &str| text(props.text(keyword));
@@ -191,7 +191,7 @@ pub(super) fn schema(props: Props<'_>) -> String {
             ("URL", text(docs.text("url"))),
         ])
     };
-    // Bounds are floats, whatever they look like.
+    // Bounds are always floats.
     let float = |keyword: &str| opt(props.number(keyword), |number| compact(&number.into()));
     let preserve = props.opt_flag("x-kubernetes-preserve-unknown-fields");
     fields([

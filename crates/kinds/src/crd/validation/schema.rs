@@ -1,5 +1,5 @@
-//! The schemas of a definition: what OpenAPI has and Kubernetes does not support, extensions, and
-//! the rules, which must compile and not cost too much.
+//! Validation of schemas: unsupported OpenAPI keywords, extensions, and validation rules, which must compile within
+//! the cost limits.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/validation/{validation,cel_validation}.go
 
@@ -22,7 +22,7 @@ use crate::structural::schema::{MAX_DEPTH, Node, check_seen_by_rules};
 
 const RULES: &str = "x-kubernetes-validations";
 
-/// The types of OpenAPI.
+/// The types that OpenAPI defines.
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 const REASONS: [&str; 4] = [
@@ -32,14 +32,14 @@ const REASONS: [&str; 4] = [
     "FieldValueRequired",
 ];
 
-/// The most expensive rules that are named when all together cost too much.
+/// The number of most expensive rules that are named if the total cost exceeds the limit.
 const NAMED_RULES: usize = 4;
 
 /// The handling of rules whose estimated cost exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Costs {
     Limited,
-    /// The schema was there before.
+    /// The schema is unchanged.
     Accepted,
 }
 
@@ -53,7 +53,7 @@ impl Costs {
     }
 }
 
-/// All schemas directly below one.
+/// All direct subschemas of a schema.
 fn below<'j>(schema: Props<'j>) -> Vec<Props<'j>> {
     let mut found = Vec::new();
     match schema.items() {
@@ -79,8 +79,7 @@ fn below<'j>(schema: Props<'j>) -> Vec<Props<'j>> {
     found
 }
 
-/// Returns true if `is_it` holds for a schema or one below it. They are visited in upstream's
-/// order.
+/// Returns true if `is_it` holds for a schema or a nested one. They are visited in upstream's order.
 pub(super) fn any(schema: Props<'_>, is_it: &mut impl FnMut(Props<'_>) -> bool) -> bool {
     let mut stack = vec![schema];
     while let Some(schema) = stack.pop() {
@@ -92,7 +91,7 @@ pub(super) fn any(schema: Props<'_>, is_it: &mut impl FnMut(Props<'_>) -> bool) 
     false
 }
 
-/// Why a schema is too large to be looked at, if it is.
+/// The error of a schema beyond the size limits, if any.
 pub(super) fn check_size(schema: Props<'_>) -> Option<SchemaError> {
     let mut stack = vec![(schema, 1)];
     while let Some((schema, depth)) = stack.pop() {
@@ -110,7 +109,7 @@ pub(super) fn has_invalid_type(schema: Props<'_>) -> bool {
     !kind.is_empty() && !TYPES.contains(&kind)
 }
 
-/// Returns true if a schema has rules.
+/// Returns true if a schema has validation rules.
 pub(super) fn has_rules(schema: Props<'_>) -> bool {
     !schema.list(RULES).is_empty()
 }
@@ -132,7 +131,7 @@ pub(super) fn is_set_of_parts(schema: Props<'_>) -> bool {
     items.is_some_and(|items| part_type(items).is_some())
 }
 
-/// The extension that lets parts of such a value be changed.
+/// The extension by which items of this type are not atomic.
 fn part_type(items: Props<'_>) -> Option<&'static str> {
     let (extension, is_atomic_unsaid) = match items.text("type") {
         "array" => ("x-kubernetes-list-type", true),
@@ -188,7 +187,7 @@ fn check_map_keys(schema: Props<'_>, place: &Path<'_>, errors: &mut FieldErrors)
     }
 }
 
-/// Checks the schema of a version, or the one all versions share.
+/// Validates the schema of a version, or the common schema of all versions.
 pub(super) fn validate(
     validation: Option<Props<'_>>,
     has_status: bool,
@@ -251,9 +250,10 @@ pub(super) fn validate(
     errors.extend(found);
 }
 
-/// With the status subresource, the status schema is cut out, and the root must not have keywords that would be lost.
+/// With the status subresource, the status schema is extracted, and the root must not have keywords that would be
+/// lost.
 fn check_root_keywords(schema: Props<'_>, place: &Path<'_>) -> Option<FieldError> {
-    /// In the order of upstream's struct: the keyword, its Go name, and whether it is allowed.
+    /// In struct order: the keyword, its Go name, and whether it is allowed.
     const KEYWORDS: [(&str, &str, bool); 44] = [
         ("id", "ID", false),
         ("$schema", "Schema", false),
@@ -304,7 +304,7 @@ fn check_root_keywords(schema: Props<'_>, place: &Path<'_>) -> Option<FieldError
         ("x-kubernetes-map-type", "XMapType", false),
         (RULES, "XValidations", true),
     ];
-    /// Keywords whose empty text or `false` is still something.
+    /// Pointer fields, which are set even if they are empty or `false`.
     const POINTERS: [&str; 6] = [
         "$ref",
         "x-kubernetes-preserve-unknown-fields",
@@ -349,9 +349,9 @@ fn check_root_keywords(schema: Props<'_>, place: &Path<'_>) -> Option<FieldError
 struct Context<'j> {
     schema: Props<'j>,
     is_root: bool,
-    /// True if there are rules here or above.
+    /// True if this schema or an enclosing one has validation rules.
     in_scope: bool,
-    /// True if rules can see values here, and if rules above see the enclosing values too.
+    /// True if rules can access values here, including rules of enclosing schemas.
     is_visible: bool,
     /// The maximum number of values at this position; `None` if unbounded.
     cardinality: Option<u64>,
@@ -380,7 +380,7 @@ impl<'j> Context<'j> {
     }
 }
 
-/// Returns true if rules can see values of a schema.
+/// Returns true if rules can access values of a schema.
 fn is_visible(schema: Props<'_>) -> bool {
     if schema.flag("x-kubernetes-int-or-string") {
         return true;
@@ -443,13 +443,13 @@ impl Total {
     }
 }
 
-/// The constraints that enclosing schemas put on a field.
+/// The constraints of enclosing schemas on a field.
 #[derive(Debug, Clone)]
 struct Standard {
-    /// Why defaults are forbidden, if they are.
+    /// The reason why defaults are forbidden, if they are.
     forbidden_defaults: Option<String>,
     in_metadata: bool,
-    /// The first place above whose values cannot be recognised in a new version of an object.
+    /// The path of the nearest enclosing schema whose values cannot be correlated with those of the old object.
     uncorrelatable: Option<String>,
 }
 
@@ -509,7 +509,7 @@ impl Checker<'_> {
         for (at, rule) in rules.iter().enumerate() {
             self.check_rule_text(*rule, schema, &rules_place.index(at));
         }
-        // Where a schema is wrong, what its rules see may be no type at all.
+        // An invalid schema may not have a CEL type.
         if let Some(context) = context.filter(|_| self.schema_errors.len() == before) {
             self.check_rules(&rules, schema, &rules_place, standard, context);
         }
@@ -727,7 +727,7 @@ impl Checker<'_> {
             {
                 let place = place.child("items");
                 let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-                // Upstream shows the type of the list where that of the map is meant.
+                // Upstream prints the list type instead of the map type.
                 let list_type = items.opt_text("x-kubernetes-list-type");
                 let shown = list_type.map_or_else(|| "null".to_owned(), internal::text);
                 errors.push(error::invalid(&place.child(extension), &shown, detail));
@@ -846,7 +846,7 @@ impl Checker<'_> {
             invalid("must not contain line breaks");
         }
         if !path.is_empty() && field_path::resolve(path, schema, Brackets::Allow).is_err() {
-            // A schema that cannot be read has no paths to be wrong about.
+            // An invalid schema is reported elsewhere.
             if Node::read(schema).is_ok() {
                 invalid("must be a valid path");
             }

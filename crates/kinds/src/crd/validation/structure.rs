@@ -1,5 +1,5 @@
-//! Structural schemas: every value has a known place and type outside of `allOf`, `anyOf`, `oneOf`
-//! and `not`, which may only narrow it.
+//! Structural schemas: every value has a path and type outside of `allOf`, `anyOf`, `oneOf` and `not`, which may only
+//! restrict it.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apiserver/schema/{validation,complete}.go
 
@@ -20,7 +20,7 @@ enum Level {
     Field,
 }
 
-/// Checks a schema, and returns the errors in the order of their texts.
+/// Validates a schema, and returns the errors sorted by message.
 pub(super) fn validate(schema: Props<'_>, place: &Path<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     check_structure(schema, Level::Root, place, &mut errors);
@@ -114,7 +114,7 @@ fn check_type(schema: Props<'_>, level: Level, place: &Path<'_>, errors: &mut Fi
     }
 }
 
-/// Checks the root of a resource.
+/// Validates the root of a resource.
 fn check_resource(schema: Props<'_>, level: Level, place: &Path<'_>, errors: &mut FieldErrors) {
     let is_embedded = schema.flag("x-kubernetes-embedded-resource");
     let is_resource = level == Level::Root || is_embedded;
@@ -161,7 +161,7 @@ fn is_zero(keyword: &str, value: &Json) -> bool {
     match value {
         Json::Null | Json::Bool(false) => true,
         Json::String(text) => text.is_empty(),
-        // Upstream tells these lists from absent ones even when they are empty.
+        // Upstream distinguishes empty lists from nil for these keywords.
         Json::Array(items) => {
             items.is_empty()
                 && !matches!(
@@ -189,7 +189,7 @@ fn restricts_names_only(metadata: Props<'_>) -> bool {
         })
 }
 
-/// Returns true if a schema has these alternatives: an integer, or a string.
+/// Returns true if a schema has the alternatives integer and string.
 fn is_int_or_string_pattern(schema: Props<'_>) -> bool {
     let is_only = |alternative: Props<'_>, kind: &str| {
         alternative.text("type") == kind
@@ -205,7 +205,7 @@ fn is_int_or_string_pattern(schema: Props<'_>) -> bool {
     }
 }
 
-/// Alternatives that are allowed to name types.
+/// The alternatives that may have types.
 #[derive(Debug, Clone, Copy, Default)]
 struct Skips {
     any_of: bool,
@@ -290,7 +290,7 @@ fn check_nested(schema: Props<'_>, skips: Skips, place: &Path<'_>, errors: &mut 
     }
 }
 
-/// Checks that what is narrowed in `values` is there in `structure`.
+/// Validates that every field restricted in `values` is declared in `structure`.
 fn check_completeness(
     values: Props<'_>,
     structure: Props<'_>,

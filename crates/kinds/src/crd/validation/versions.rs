@@ -1,4 +1,4 @@
-//! The versions of a definition, and what they have in common.
+//! Validation of versions, and of the fields common to all versions.
 //!
 //! UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/v1/conversion.go
 
@@ -18,9 +18,9 @@ use crate::structural::path::Path;
 use crate::structural::props::Props;
 use crate::structural::schema::Node;
 
-/// Most selectable fields of a version.
+/// The maximum number of selectable fields of a version.
 const MAX_SELECTABLE: usize = 8;
-/// Most bytes of a deprecation warning.
+/// The maximum length of a deprecation warning, in bytes.
 const MAX_WARNING: usize = 256;
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
@@ -35,7 +35,7 @@ const COLUMN_FORMATS: [&str; 8] = [
     "password",
 ];
 
-/// A version, without what all versions have in common.
+/// A version, without the fields common to all versions.
 #[derive(Debug)]
 pub(super) struct Version<'j> {
     pub(super) props: Props<'j>,
@@ -45,7 +45,7 @@ pub(super) struct Version<'j> {
     pub(super) selectable: Option<&'j [Json]>,
 }
 
-/// A specification with what all versions have in common at the top.
+/// A spec with the fields common to all versions at the top level.
 #[derive(Debug)]
 pub(super) struct Hoisted<'j> {
     pub(super) spec: Props<'j>,
@@ -69,7 +69,7 @@ fn same(one: Option<Props<'_>>, other: Option<Props<'_>>) -> bool {
     }
 }
 
-/// A list; one that is empty is not the same as none when it is shown.
+/// A list; errors distinguish an empty list from an absent one.
 fn given<'j>(props: Props<'j>, keyword: &str) -> Option<&'j [Json]> {
     props.has(keyword).then(|| props.list(keyword))
 }
@@ -149,7 +149,7 @@ impl<'j> Hoisted<'j> {
         hoisted
     }
 
-    /// All schemas there are.
+    /// All schemas of the definition.
     pub(super) fn schemas(&self) -> impl Iterator<Item = Props<'j>> {
         let of_versions = self.versions.iter().map(|version| version.schema);
         [self.validation]
@@ -174,7 +174,7 @@ impl<'j> Hoisted<'j> {
         Some(self.validation.or(found.schema))
     }
 
-    /// The versions whose schemas are those of another definition.
+    /// The versions with the same schema as in another definition.
     pub(super) fn unchanged_since(&self, old: &Self) -> HashSet<String> {
         let names = self
             .versions
@@ -189,7 +189,7 @@ impl<'j> Hoisted<'j> {
             .collect()
     }
 
-    /// The versions that have too many selectable fields, but the same ones as before.
+    /// The versions that exceed the limit of selectable fields, with the same fields as before.
     pub(super) fn many_selectable_since(&self, old: &Self) -> HashSet<String> {
         let mut allowed = HashSet::new();
         let is_kept = |new: Option<&[Json]>, old: Option<&[Json]>| {
@@ -216,7 +216,7 @@ impl<'j> Hoisted<'j> {
     }
 }
 
-/// Checks the versions.
+/// Validates the versions.
 pub(super) fn validate(hoisted: &Hoisted<'_>, options: &Options, errors: &mut FieldErrors) {
     let place = Path::printed("spec.versions");
     let mut seen = HashSet::new();
@@ -238,7 +238,7 @@ pub(super) fn validate(hoisted: &Hoisted<'_>, options: &Options, errors: &mut Fi
             ));
         }
         let subresources = if has_own_subresources {
-            // By name, so of two versions with one name the first counts.
+            // Looked up by name: of two versions with one name, the first one counts.
             let mut versions = hoisted.versions.iter();
             let found = versions.find(|found| found.props.text("name") == name);
             found.and_then(|found| found.subresources)
@@ -253,7 +253,7 @@ pub(super) fn validate(hoisted: &Hoisted<'_>, options: &Options, errors: &mut Fi
             errors,
         );
     }
-    // That all versions say the same of their own cannot be: it was moved to the top.
+    // Versions with identical own fields cannot occur: these were moved to the top level.
     let stored = hoisted
         .versions
         .iter()
@@ -338,7 +338,7 @@ fn validate_version(
     }
 }
 
-/// Checks what all versions have in common.
+/// Validates the fields common to all versions.
 pub(super) fn validate_common(hoisted: &Hoisted<'_>, options: &Options, errors: &mut FieldErrors) {
     let root = Path::printed("spec");
     let first = hoisted.versions.first();
@@ -370,7 +370,7 @@ pub(super) fn validate_common(hoisted: &Hoisted<'_>, options: &Options, errors: 
     }
     let selectable = root.child("selectableFields");
     let empty = serde_json::Map::new();
-    // A validation without a schema counts, and has no fields.
+    // A validation without a schema counts as an empty schema.
     let schema = hoisted.validation.map(|validation| {
         let schema = validation.schema("openAPIV3Schema");
         schema.unwrap_or(Props(&empty))
@@ -402,7 +402,7 @@ fn warning_problems(is_deprecated: bool, warning: Option<&str>) -> Vec<String> {
     if warning.is_empty() {
         problems.push("must not be an empty string".to_owned());
     }
-    // What cannot be printed is escaped when it is quoted.
+    // Unprintable characters are escaped in quotes.
     let is_printable = |c: char| {
         let quoted = quote(c.encode_utf8(&mut [0; 4]));
         matches!(c, '"' | '\\') || quoted.chars().nth(1) == Some(c)
@@ -492,7 +492,7 @@ fn validate_selectable(
     let schema = match Node::read(schema) {
         Ok(_) => schema,
         Err(reason) => {
-            // No path leads anywhere then.
+            // All paths are then invalid.
             errors.push(error::invalid_text(schema_place, "", reason.to_string()));
             Props(&empty)
         }

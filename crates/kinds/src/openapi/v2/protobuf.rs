@@ -1,11 +1,11 @@
-//! The document as protobuf, for clients that ask for nothing else.
+//! The OpenAPI v2 document as protobuf, for clients that accept nothing else.
 //!
 //! UPSTREAM: gnostic-models openapiv2/OpenAPIv2.proto for the numbers of fields.
 
 use lockgate_go::json;
 use serde_json::{Map, Value};
 
-/// Writes a document. What is told is what clients read: operations with their parameters, and schemas.
+/// Encodes a document, as far as clients read it: operations with their parameters, and schemas.
 #[must_use]
 pub fn to_protobuf(document: &Value) -> Vec<u8> {
     let mut out = text(1, &text_of(document, "swagger"));
@@ -114,7 +114,7 @@ fn named_schema(number: u32, name: &str, value: &Value) -> Vec<u8> {
     field(number, &[text(1, name), field(2, &schema(value))].concat())
 }
 
-/// A schema. It nests no deeper than the document was made.
+/// Encodes a schema, whose depth is that of the document.
 fn schema(schema: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     let texts = [
@@ -188,7 +188,7 @@ fn schema(schema: &Value) -> Vec<u8> {
     out
 }
 
-/// Anything, as YAML, of which JSON is a part.
+/// Any value, as YAML, a superset of JSON.
 fn any(value: &Value) -> Vec<u8> {
     text(2, &json::value_to_string(value))
 }

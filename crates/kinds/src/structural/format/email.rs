@@ -1,4 +1,4 @@
-//! Mail addresses as Go's `net/mail` reads them: `a@b`, `Name <a@b>`, comments, groups of one.
+//! Email addresses as parsed by Go's `net/mail`: `a@b`, `Name <a@b>`, comments, groups of one.
 //!
 //! UPSTREAM: Go net/mail/message.go (ParseAddress)
 
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use lockgate_go::base64;
 
-/// Returns true if a string is one mail address.
+/// Returns true if a string is a single email address.
 pub(super) fn is_address(text: &str) -> bool {
     let mut reader = Reader(text);
     let Some(addresses) = reader.address(true) else {
@@ -31,7 +31,7 @@ fn is_atom_char(c: char) -> bool {
 }
 
 impl<'t> Reader<'t> {
-    /// An address or, where that is allowed, a group; the number of addresses.
+    /// Parses an address or, if allowed, a group; returns the number of addresses.
     fn address(&mut self, may_be_group: bool) -> Option<usize> {
         self.skip_space();
         if self.0.is_empty() {
@@ -77,7 +77,7 @@ impl<'t> Reader<'t> {
         Some(addresses)
     }
 
-    /// `local@domain`; nothing is read if there is none.
+    /// Parses `local@domain`; consumes nothing on failure.
     fn spec(&mut self) -> Option<()> {
         let start = self.0;
         let found = self.try_spec();
@@ -124,7 +124,7 @@ impl<'t> Reader<'t> {
         Some(atom)
     }
 
-    /// A text in quotes; the number of its characters.
+    /// Parses a quoted string; returns its length in characters.
     fn quoted(&mut self) -> Option<usize> {
         let mut chars = self.0.chars();
         chars.next();
@@ -150,9 +150,9 @@ impl<'t> Reader<'t> {
         Some(length)
     }
 
-    /// One word or more.
+    /// Parses one or more words.
     fn phrase(&mut self) -> Option<()> {
-        // Words that are encoded for transport make one word until another follows.
+        // Adjacent encoded words count as one.
         let (mut words, mut pending) = (0, false);
         loop {
             if words > 0 {
@@ -160,7 +160,7 @@ impl<'t> Reader<'t> {
             }
             self.skip_space();
             if self.0.is_empty() {
-                // Without a word, what is missing is noticed where it is needed.
+                // The caller reports a missing word.
                 return Some(());
             }
             let word = if self.0.starts_with('"') {
@@ -199,7 +199,7 @@ impl<'t> Reader<'t> {
         Some(())
     }
 
-    /// The rest of a comment, with those inside.
+    /// Skips the rest of a comment, including nested ones.
     fn comment(&mut self) -> Option<()> {
         let mut depth = 1_usize;
         let mut chars = self.0.chars();
@@ -216,14 +216,14 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// A word of a name.
+/// A word of a display name.
 enum Word {
     Plain,
-    /// Encoded for transport, as in `=?utf-8?q?J=C3=BCrgen?=`.
+    /// An encoded word, such as `=?utf-8?q?J=C3=BCrgen?=`.
     Encoded {
         is_empty: bool,
     },
-    /// Encoded, from characters nobody reads.
+    /// An encoded word in an unsupported charset.
     OtherCharset,
 }
 

@@ -1,4 +1,4 @@
-//! Writes that a comparison with upstream's strategies found to end otherwise, kept as a table.
+//! Regression tests of writes whose results differed from upstream's strategies.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn end(case: Value) -> End {
     in_context(|context| run(&case, context))
 }
 
-/// The causes of a refusal, as `field: message`.
+/// The causes of a rejection, as `field: message`.
 fn causes(case: Value) -> Vec<String> {
     match end(case) {
         End::Refused(causes) => causes
@@ -152,7 +152,7 @@ fn jobs_without_labels_have_those_of_their_template() {
         (&none, &none, vec![], true),
         (&none, &given, vec!["a"], true),
         (&json!({}), &given, vec!["a"], true),
-        // The same labels in another map stay as they are.
+        // Equal labels in a separate map are unchanged.
         (&given, &given, vec!["a"], false),
         (&json!({"c": "d"}), &given, vec!["c"], false),
     ] {

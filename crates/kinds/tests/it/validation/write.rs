@@ -1,4 +1,4 @@
-//! One write of a built-in kind, as far as kinds decide it.
+//! A write of a built-in kind, without the server.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use lockgate_kinds::typed::type_of;
 use serde_json::{Value, json};
 
 /// The outcome of a write.
-#[allow(dead_code, reason = "the example prints what the test leaves aside")]
+#[allow(dead_code, reason = "used by the example only")]
 #[derive(Debug)]
 pub(crate) enum End {
     /// The body cannot be decoded.
@@ -29,7 +29,7 @@ pub(crate) enum End {
 const UID: &str = "6f9e0c5e-0000-4000-8000-000000000001";
 const SECONDS: i64 = 1_760_000_000;
 
-/// Calls `act` with the context of every write.
+/// Calls `act` with a context for any write.
 pub(crate) fn in_context<T>(act: impl FnOnce(&Context<'_>) -> T) -> T {
     let (groups, extra) = (Vec::new(), BTreeMap::new());
     let requester = Requester {
@@ -41,11 +41,11 @@ pub(crate) fn in_context<T>(act: impl FnOnce(&Context<'_>) -> T) -> T {
     act(&Context::new(Time::from_unix_seconds(SECONDS), requester))
 }
 
-/// Decodes and defaults an object; also returns the warnings that every client gets.
+/// Decodes and defaults an object; also returns the general warnings.
 fn decode(resource: &Resource, object: &Value) -> Result<(Value, Vec<String>, bool), String> {
     let ty = type_of(resource.group, resource.version, resource.kind)
         .ok_or_else(|| String::from("unknown type"))?;
-    // Recordings name what differs from run to run.
+    // Recordings have placeholders for nondeterministic values.
     let now = Time::from_unix_seconds(SECONDS).to_string();
     let text = object
         .to_string()
@@ -118,8 +118,7 @@ fn refused(errors: &FieldErrors) -> End {
     End::Refused(causes)
 }
 
-/// Runs the write that a recording describes: `op`, `kind`, `object` and, for an update, `old` and
-/// `subresource`.
+/// Performs a recorded write: `op`, `kind`, `object` and, for an update, `old` and `subresource`.
 pub(crate) fn run(case: &Value, context: &Context<'_>) -> End {
     match try_run(case, context) {
         Ok(end) => end,
@@ -149,7 +148,7 @@ fn try_run(case: &Value, context: &Context<'_>) -> Result<End, String> {
         }
         warnings.extend(warnings_on_create(resource, &value, context));
         canonicalize_stored(resource, &mut value);
-        // Reading from storage applies them again.
+        // Decoding from storage applies defaults again.
         resource.rules.apply_defaults(&mut value);
         return Ok(End::Stored(value, warnings));
     }

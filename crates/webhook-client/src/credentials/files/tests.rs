@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A folder that is gone after the test.
+/// A temporary folder.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -6,7 +6,7 @@ struct Thing<T>(T);
 
 struct Hook<F, T>(F, T);
 
-/// The trait may be named by its path, and other attributes may stand beside.
+/// The trait may be a path, and other attributes may be present.
 #[webhook(name = "things.policy.example.com", groups(core), versions(v1), resources(things), path = "/t")]
 #[allow(clippy::all)]
 impl<F, T> lockgate_webhook::Mutator<Thing<Vec<String>>> for Hook<F, T>

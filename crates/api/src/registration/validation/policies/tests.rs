@@ -2,7 +2,7 @@ use super::*;
 use crate::document;
 use crate::registration::policy::{decode_binding, decode_policy};
 
-/// Says what it was asked, and refuses expressions that say so.
+/// Returns its arguments as the error of certain expressions.
 struct Echo(Composition);
 
 impl PolicyExpressions for Echo {

@@ -1,7 +1,6 @@
-//! Autoscalers: `autoscaling/v1` knows one target, everything else travels in annotations.
+//! HorizontalPodAutoscaler conversion: `autoscaling/v1` has one target, everything else is in annotations.
 //!
-//! The texts of the annotations are those of Go's encoder, members in Go's order, because clients see
-//! them.
+//! Annotations contain JSON as Go encodes it, with fields in struct order, because clients see them.
 //!
 //! UPSTREAM: pkg/apis/autoscaling/v1/conversion.go.
 
@@ -22,19 +21,19 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const SCALE_DOWN: &str = "autoscaling.alpha.kubernetes.io/scale-down-tolerance";
 const SCALE_UP: &str = "autoscaling.alpha.kubernetes.io/scale-up-tolerance";
 
-/// Annotations that carry a part of the status of v2.
+/// Annotations with parts of the v2 status.
 pub(super) const OF_STATUS: [&str; 2] = [STATUSES, CONDITIONS];
-/// Annotations that carry a part of its spec.
+/// Annotations with parts of the v2 spec.
 pub(super) const OF_SPEC: [&str; 4] = [METRICS, BEHAVIOR, SCALE_DOWN, SCALE_UP];
 
 const TRAVELLING: [&str; 6] = [
     METRICS, STATUSES, CONDITIONS, BEHAVIOR, SCALE_DOWN, SCALE_UP,
 ];
 
-/// The default target, in percent.
+/// The default target utilization, in percent.
 const DEFAULT_CPU: i64 = 80;
 
-/// Gives a v1 object these annotations of another, or none.
+/// Replaces these annotations of a v1 object by those of the old object, or removes them.
 pub(super) fn take_over_annotations(object: &mut Object, old: Option<&Object>, keys: &[&str]) {
     let former = old
         .and_then(|old| get(get(old, "metadata")?, "annotations"))
@@ -54,7 +53,7 @@ pub(super) fn take_over_annotations(object: &mut Object, old: Option<&Object>, k
     }
 }
 
-/// A v1 object as it comes back from the version that is stored.
+/// Converts a v1 object to v2 and back.
 pub(super) fn round_trip(object: &mut Object) {
     to_v2(object);
     to_v1(object);
@@ -99,8 +98,7 @@ pub(super) fn to_v2(object: &mut Object) {
     if let Some(Value::Array(known)) = annotation(STATUSES)
         && let Some(known) = known.iter().map(status_to_v2).collect::<Option<Vec<_>>>()
     {
-        // An average of zero beside the utilization that v1 holds itself is what this conversion
-        // wrote for none.
+        // An average value of zero next to v1's own utilization was written by this conversion for an unset value.
         let is_own = statuses.as_deref().is_some_and(|own| {
             let mut own = own.to_vec();
             for status in &mut own {
@@ -172,7 +170,7 @@ pub(super) fn to_v1(object: &mut Object) {
     }
 }
 
-/// Takes the annotations in which fields travel out of an object.
+/// Removes the conversion annotations from an object, and returns them.
 fn take_annotations(object: &mut Object) -> Object {
     let mut taken = Object::new();
     let Some(metadata) = get_mut(object, "metadata") else {
@@ -194,7 +192,7 @@ fn cpu_metric(utilization: Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
 }
 
-/// The utilization that a metric asks of the CPU.
+/// The target CPU utilization of a metric.
 fn cpu_target(metric: &Value) -> Option<&Value> {
     cpu(metric)?
         .get("target")?
@@ -215,7 +213,7 @@ fn cpu(metric: &Value) -> Option<&Value> {
     is_cpu.then_some(resource)
 }
 
-/// Puts an object together whose members keep their order; what is none is left out.
+/// Serializes an object with fields in this order; `None` is omitted.
 fn object_text(members: &[(&str, Option<String>)]) -> String {
     let members: Vec<String> = members
         .iter()
@@ -224,12 +222,12 @@ fn object_text(members: &[(&str, Option<String>)]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// A member that Go always writes.
+/// A field without `omitempty`.
 fn always(object: &Object, key: &str, zero: &str) -> Option<String> {
     Some(optional(object, key).unwrap_or_else(|| zero.to_owned()))
 }
 
-/// A member that Go leaves out when it is not set.
+/// A field with `omitempty`.
 fn optional(object: &Object, key: &str) -> Option<String> {
     object
         .get(key)
@@ -237,7 +235,7 @@ fn optional(object: &Object, key: &str) -> Option<String> {
         .map(to_string)
 }
 
-/// A text that Go leaves out when it is empty.
+/// A string with `omitempty`.
 fn optional_text(object: &Object, key: &str) -> Option<String> {
     Some(text(object, key))
         .filter(|text| !text.is_empty())
@@ -262,7 +260,7 @@ fn reference_text(holder: &Object) -> Option<String> {
 const ZERO: &str = "\"0\"";
 const EMPTY: &str = "\"\"";
 
-/// The sources of a metric in the order of Go's struct.
+/// The metric sources, in struct order.
 const SOURCES: [&str; 5] = [
     "object",
     "pods",
@@ -380,7 +378,7 @@ fn condition(condition: &Value) -> String {
     ])
 }
 
-/// Upstream writes its internal form, whose members have no JSON names.
+/// Upstream encodes its internal type, whose fields have no JSON names.
 fn behavior_to_v1(behavior: &Object) -> String {
     let rules = |key: &str| -> Option<String> {
         let Some(rules) = get(behavior, key) else {
@@ -449,7 +447,7 @@ fn behavior_to_v2(value: &Value) -> Option<Value> {
     Some(Value::Object(out))
 }
 
-/// A quantity in its canonical form; nothing if it is none.
+/// A quantity in canonical form; `None` if it is invalid.
 fn quantity(source: &Object, key: &str) -> Option<Value> {
     let text = match source.get(key)? {
         Value::String(text) => text.clone(),
@@ -459,7 +457,7 @@ fn quantity(source: &Object, key: &str) -> Option<Value> {
     Some(Value::String(Quantity::parse(&text).ok()?.to_string()))
 }
 
-/// Adds members that are set.
+/// Adds the set fields.
 fn with(mut base: Value, members: &[(&str, Option<Value>)]) -> Value {
     for (name, value) in members {
         if let Some(value) = value {
@@ -506,7 +504,7 @@ fn metric_to_v2(metric: &Value) -> Option<Value> {
                 } else {
                     "Value"
                 };
-                // A value that v1 could not leave out says nothing beside an average.
+                // v1 requires a target value; a zero next to an average is ignored.
                 let value = value.filter(|value| average.is_none() || value != "0");
                 let target = with(
                     json!({"type": kind}),

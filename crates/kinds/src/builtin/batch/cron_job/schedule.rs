@@ -1,4 +1,4 @@
-//! Schedules in cron's format, read as the controller reads them.
+//! Schedules in cron format, parsed as the controller parses them.
 //!
 //! UPSTREAM: github.com/robfig/cron/v3 parser.go
 
@@ -6,7 +6,7 @@ use crate::upstream_error::UpstreamError;
 use lockgate_go::quote::quote;
 use lockgate_go::time::{Zone, ZoneError};
 
-/// The values of a field.
+/// The allowed values of a field.
 struct Field {
     least: u32,
     most: u32,
@@ -54,7 +54,7 @@ const DESCRIPTORS: [&str; 7] = [
     "@hourly",
 ];
 
-/// Checks a schedule.
+/// Validates a schedule.
 pub(super) fn parse(schedule: &str) -> Result<(), UpstreamError> {
     let mut rest = schedule;
     for prefix in ["TZ=", "CRON_TZ="] {
@@ -177,9 +177,9 @@ fn number(text: &str) -> Result<u32, UpstreamError> {
         .map_err(|_| format!("negative number ({parsed}) not allowed: {text}").into())
 }
 
-/// Looks a zone up as Go does.
+/// Loads a time zone as Go does.
 pub(super) fn zone(name: &str) -> Result<(), ZoneError> {
-    // A colon is part of no name, and an offset elsewhere.
+    // No zone name contains a colon, which `Zone::parse` would accept in an offset.
     if name.contains(':') {
         return Err(ZoneError::Unknown(name.to_owned()));
     }

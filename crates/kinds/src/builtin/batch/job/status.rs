@@ -1,7 +1,6 @@
-//! Rules for the status of Jobs, which other controllers than Kubernetes' own may write.
+//! Validation of Job status, which third-party controllers may write.
 //!
-//! Most rules look only at what an update changes, so that a status that was written before stays
-//! writable.
+//! Most rules apply to changed fields only, so that an existing status can still be updated.
 //!
 //! UPSTREAM: pkg/apis/batch/validation/validation.go (ValidateJobStatusUpdate),
 //! pkg/registry/batch/job/strategy.go (getStatusValidationOptions)
@@ -25,7 +24,7 @@ fn is_finished(status: &At<'_, '_>) -> bool {
     is_true(status, "Complete") || is_true(status, "Failed")
 }
 
-/// Validates a changed status.
+/// Validates a status update.
 pub(super) fn job_status(errors: &mut FieldErrors, object: &Object, old: &Object) {
     let spec = At::root(object, "spec");
     let (at, former) = (At::root(object, "status"), At::root(old, "status"));
@@ -94,7 +93,7 @@ pub(super) fn job_status(errors: &mut FieldErrors, object: &Object, old: &Object
     transitions(errors, &at, &former, &spec);
 }
 
-/// Counts are not negative, and a pod is uncounted once.
+/// Counts are not negative, and uncounted uids are unique.
 fn counts(errors: &mut FieldErrors, at: &At<'_, '_>) {
     for key in ["active", "succeeded", "failed", "ready", "terminating"] {
         at.at(key).non_negative(errors);
@@ -176,7 +175,7 @@ fn indexes(
     }
 }
 
-/// The first index in both lists; intervals that cannot be parsed are left out.
+/// The first index in both lists; unparsable intervals are skipped.
 fn overlap(done: &str, failed: &str, completions: i64) -> Option<i64> {
     let intervals = |text: &str| -> Vec<(i64, i64)> {
         let parse = |interval: &str| {
@@ -201,7 +200,7 @@ fn overlap(done: &str, failed: &str, completions: i64) -> Option<i64> {
     None
 }
 
-/// Refuses a status that goes back on the former one.
+/// Rejects invalid transitions from the old status.
 fn transitions(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>, spec: &At<'_, '_>) {
     let conditions = at.at("conditions");
     for kind in ["Failed", "Complete", "FailureTarget"] {

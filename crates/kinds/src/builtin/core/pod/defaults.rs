@@ -1,4 +1,4 @@
-//! Defaults of Pods and of pod templates.
+//! Defaults of Pods and Pod templates.
 
 use super::image;
 use crate::amounts::{pod_level, request_limits, round_up, round_up_requirements};
@@ -10,7 +10,7 @@ use crate::object::{
 };
 use serde_json::{Value, json};
 
-/// The defaults of a Pod, which are more than those of a template.
+/// The defaults of a Pod, a superset of those of a template.
 pub(in crate::builtin) fn pod(pod: &mut Object) {
     if let Some(spec) = get_mut(pod, "spec") {
         each(spec, "containers", request_limits);
@@ -21,7 +21,7 @@ pub(in crate::builtin) fn pod(pod: &mut Object) {
             each(spec, "containers", host_ports);
             each(spec, "initContainers", host_ports);
         }
-        // A negative period is kept in templates only.
+        // A negative grace period is kept in templates only.
         if number(spec, "terminationGracePeriodSeconds") < 0 {
             spec.insert("terminationGracePeriodSeconds".to_owned(), Value::from(1));
         }
@@ -47,7 +47,7 @@ pub(in crate::builtin) fn pod(pod: &mut Object) {
     }
 }
 
-/// A pod template at `key`.
+/// Defaults the Pod template at `key`.
 pub(in crate::builtin) fn template(object: &mut Object, key: &str) {
     let Some(template) = get_mut(object, key) else {
         return;
@@ -75,7 +75,7 @@ fn pod_spec(spec: &mut Object) {
     service_account(spec);
 }
 
-/// The older name of the service account always says the same.
+/// `serviceAccount` mirrors `serviceAccountName`.
 fn service_account(spec: &mut Object) {
     let name = match (
         text(spec, "serviceAccountName"),
@@ -89,8 +89,7 @@ fn service_account(spec: &mut Object) {
     spec.insert("serviceAccount".to_owned(), Value::from(name));
 }
 
-/// The single address is the first of the list; where both are given and differ, the single one
-/// wins.
+/// `podIP` is the first of `podIPs`; if they differ, `podIP` wins.
 fn addresses(status: &mut Object) {
     let first = list(status, "podIPs")
         .first()
@@ -109,7 +108,7 @@ fn addresses(status: &mut Object) {
     }
 }
 
-/// Annotations in which containers of old clusters stood.
+/// Drops the annotations of old clusters that held init containers.
 fn drop_init_container_annotations(metadata: &mut Object) {
     let Some(annotations) = get_mut(metadata, "annotations") else {
         return;
@@ -196,7 +195,7 @@ fn field_reference(holder: &mut Object) {
 }
 
 fn volume(volume: &mut Object) {
-    // Everything but the name is a source.
+    // Every other key is a source.
     if volume.keys().all(|key| key == "name") {
         volume.insert("emptyDir".to_owned(), json!({}));
     }
@@ -230,7 +229,7 @@ fn volume(volume: &mut Object) {
     }
 }
 
-/// Labels of an object that has none.
+/// Defaults the labels of an object without labels.
 pub(in crate::builtin) fn labels_default(object: &mut Object, labels: Object) {
     if let Some(metadata) = open(object, "metadata")
         && is_empty(metadata, "labels")

@@ -1,5 +1,4 @@
-//! Fields behind feature gates that are off by default. They are dropped unless the old object uses
-//! them.
+//! Fields of feature gates that are disabled by default. They are dropped unless the old object uses them.
 //!
 //! UPSTREAM: pkg/api/pod/util.go (dropDisabledFields)
 
@@ -17,7 +16,7 @@ pub(super) fn drop_from_pod(pod: &mut Object, old: Option<&Object>) {
     }
 }
 
-/// Drops disabled fields from the pod template at a path of objects.
+/// Drops disabled fields from the Pod template at this path.
 pub(in crate::builtin) fn drop_from_template(
     object: &mut Object,
     old: Option<&Object>,

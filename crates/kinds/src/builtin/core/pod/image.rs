@@ -1,19 +1,18 @@
-//! Which tag an image name carries.
+//! Tags of image names.
 //!
 //! UPSTREAM: pkg/util/parsers/parsers.go over github.com/distribution/reference.
 
-/// The longest name of a repository.
+/// The maximum length of a repository name.
 const MAX_NAME: usize = 255;
-/// The longest tag.
+/// The maximum length of a tag.
 const MAX_TAG: usize = 128;
 
-/// The image is the latest one: tagged so, or without tag and digest. A name that cannot be
-/// read is not.
+/// Returns true for the tag `latest`, which is implied without tag and digest, and false for an invalid name.
 pub(crate) fn is_latest(image: &str) -> bool {
     matches!(tag(image), Some("latest"))
 }
 
-/// The tag; `latest` without tag and digest; nothing if the name cannot be read.
+/// The tag, or `latest` without tag and digest; `None` if the name is invalid.
 fn tag(image: &str) -> Option<&str> {
     if image.len() == 64
         && image
@@ -29,7 +28,7 @@ fn tag(image: &str) -> Option<&str> {
     if digest.is_some_and(|digest| !is_digest(digest)) {
         return None;
     }
-    // A colon before the last slash belongs to the port of the domain.
+    // A colon before the last slash separates the port of the domain.
     let start = rest.rfind('/').map_or(0, |slash| slash + 1);
     let (name, tag) = match rest[start..].find(':') {
         Some(colon) => (&rest[..start + colon], Some(&rest[start + colon + 1..])),
@@ -56,7 +55,7 @@ fn is_name(name: &str) -> bool {
         }
         _ => ("", name),
     };
-    // Official images get a prefix, which counts.
+    // The length includes the implied prefix of official images.
     let prefix = match (domain, path.contains('/')) {
         ("", true) => "docker.io/".len(),
         ("", false) => "docker.io/library/".len(),
@@ -119,7 +118,7 @@ fn is_tag(tag: &str) -> bool {
             .all(|byte| word(byte) || matches!(byte, b'.' | b'-'))
 }
 
-/// Only digests of known algorithms have a length to check.
+/// Only digests of known algorithms have a fixed length.
 fn is_digest(digest: &str) -> bool {
     let Some((algorithm, hex)) = digest.split_once(':') else {
         return false;

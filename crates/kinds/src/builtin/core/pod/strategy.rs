@@ -1,4 +1,4 @@
-//! Writes of Pods: quality of service, grace periods, and what subresources may change.
+//! The strategies of Pods: QoS class, grace period, and fields that subresources may change.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use super::validation::drop_disabled_status;
 use crate::checks::{reset_metadata, take_over};
 use crate::kind::Context;
 
-/// The prefix of annotations with the AppArmor profile of a container.
+/// The prefix of the annotations with containers' AppArmor profiles.
 pub(super) const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 type Amounts = BTreeMap<String, Quantity>;
 
-/// The quality of service a pod gets: `Guaranteed`, `Burstable` or `BestEffort`.
+/// The QoS class of a Pod: `Guaranteed`, `Burstable` or `BestEffort`.
 ///
 /// UPSTREAM: pkg/apis/core/helper/qos/qos.go.
 #[must_use]
@@ -57,7 +57,7 @@ pub fn quality_of_service(pod: &Value) -> &'static str {
     }
 }
 
-/// Adds the positive amounts of CPU and memory and tells how many of the two there were.
+/// Adds the positive quantities of CPU and memory, and returns how many of the two are set.
 fn add(total: &mut Amounts, resources: &Object, what: &str) -> usize {
     let mut found = 0;
     for name in ["cpu", "memory"] {
@@ -75,8 +75,8 @@ fn add(total: &mut Amounts, resources: &Object, what: &str) -> usize {
     found
 }
 
-/// How long the deletion of a pod waits, in seconds: what was asked for, else what the pod says; not
-/// at all if it runs nowhere or has ended.
+/// The grace period of a deletion, in seconds: the requested one, or the Pod's; zero for an unscheduled or terminated
+/// Pod.
 #[must_use]
 pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     let spec = pod.get("spec").and_then(Value::as_object);
@@ -94,7 +94,7 @@ pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
 }
 
 pub(super) fn prepare_create(pod: &mut Value, context: &Context<'_>) {
-    // UPSTREAM: pkg/apis/core/helper/qos/qos.go (GetPodQOS): what a client says about it is believed.
+    // UPSTREAM: pkg/apis/core/helper/qos/qos.go (GetPodQOS): a QoS class in the client's status is kept.
     let sent = pod.pointer("/status/qosClass").and_then(Value::as_str);
     let class = match sent {
         None | Some("") => quality_of_service(pod).to_owned(),
@@ -126,7 +126,7 @@ pub(super) fn prepare_create(pod: &mut Value, context: &Context<'_>) {
     }
 }
 
-/// An annotation with the AppArmor profile of a container that has no such field.
+/// The AppArmor annotation of a container without the field.
 pub(super) struct NotedProfile {
     list: &'static str,
     index: usize,
@@ -136,7 +136,7 @@ pub(super) struct NotedProfile {
     profile: Option<Value>,
 }
 
-/// The annotations that were there before the fields, and are deprecated.
+/// The deprecated annotations that the fields replaced.
 ///
 /// UPSTREAM: pkg/registry/core/pod/strategy.go (applyAppArmorVersionSkew)
 pub(super) fn app_armor(pod: &Value) -> Vec<NotedProfile> {
@@ -210,7 +210,7 @@ pub(super) fn prepare_status_update(pod: &mut Object, old: &Object) {
     }
 }
 
-/// Whoever does not know of observed generations leaves them as they are.
+/// Keeps the observed generations if the client does not set them.
 ///
 /// UPSTREAM: pkg/registry/core/pod/strategy.go (preserveOldObservedGeneration)
 fn keep_observed_generations(status: &mut Object, old: &Object) {
@@ -234,7 +234,7 @@ fn keep_observed_generations(status: &mut Object, old: &Object) {
     });
 }
 
-/// Only the ephemeral containers come from the request.
+/// Keeps everything except ephemeral containers.
 pub(super) fn prepare_ephemeral_containers(pod: &mut Object, old: &Object) {
     let containers = pod
         .get_mut("spec")
@@ -251,8 +251,8 @@ pub(super) fn prepare_ephemeral_containers(pod: &mut Object, old: &Object) {
     }
 }
 
-/// Only resources and resize policies come from the request, unless it renames or moves containers,
-/// which validation refuses.
+/// Keeps everything except resources and resize policies, unless containers are renamed or reordered, which
+/// validation rejects.
 pub(super) fn prepare_resize(pod: &mut Object, old: &Object) {
     let (Some(spec), Some(old_spec)) = (get(pod, "spec"), get(old, "spec")) else {
         return;

@@ -1,4 +1,4 @@
-//! Pods: one word for what their containers are doing.
+//! Tables of Pods: the column Status summarizes the containers' states.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::cells::read::{holds, integer, is_deleted, is_true, items, text, text_
 use crate::cells::since;
 use crate::cells::{Common, Row, cell};
 
-/// The state of a pod, gathered container by container.
+/// The summary of a Pod's containers.
 struct Story {
     word: String,
     ready: usize,
     restarts: i64,
-    /// When a container last came to its end.
+    /// The latest termination of a container.
     last_restart: Option<String>,
 }
 
@@ -22,7 +22,7 @@ impl Story {
     fn add_restarts(&mut self, status: &Value) {
         self.restarts += integer(status, "/restartCount");
         let finished = text(status, "/lastState/terminated/finishedAt");
-        // Times in one zone and of one form compare as texts do.
+        // UTC times in the same format compare as strings.
         if !finished.is_empty()
             && self
                 .last_restart
@@ -111,7 +111,7 @@ fn tell(pod: &Value, init: &BTreeMap<&str, &Value>) -> Story {
     story
 }
 
-/// Tells about the containers that run first; whether one of them is not done.
+/// Summarizes init containers; returns true if one is not finished.
 fn tell_init(
     pod: &Value,
     init: &BTreeMap<&str, &Value>,
@@ -155,7 +155,7 @@ fn tell_init(
     false
 }
 
-/// Why a container ended.
+/// The reason of a termination.
 fn ended(end: &Value) -> String {
     match (text(end, "/reason"), integer(end, "/signal")) {
         ("", 0) => format!("ExitCode:{}", integer(end, "/exitCode")),
@@ -188,7 +188,7 @@ fn tell_containers(pod: &Value, story: &mut Story) {
             story.ready += 1;
         }
     }
-    // A pod of which one container still runs is not done.
+    // A Pod with a running container is not completed.
     if story.word == "Completed" {
         if runs && holds_any(pod, "Ready") {
             story.word = String::from("Running");
@@ -200,7 +200,7 @@ fn tell_containers(pod: &Value, story: &mut Story) {
     }
 }
 
-/// Any condition of a type is true.
+/// Returns true if any condition of this type is true.
 fn holds_any(pod: &Value, kind: &str) -> bool {
     items(pod, "/status/conditions")
         .iter()
@@ -219,7 +219,7 @@ fn readiness_gates(pod: &Value) -> String {
     format!("{open}/{}", gates.len())
 }
 
-/// That a pod is done, for clients that leave such rows out.
+/// The row condition `Completed`, by which clients hide rows.
 fn completed(pod: &Value) -> Option<Value> {
     let (reason, message) = match text(pod, "/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),

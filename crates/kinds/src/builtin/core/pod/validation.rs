@@ -1,7 +1,7 @@
-//! Validation of Pods and of pod templates.
+//! Validation of Pods and Pod templates.
 //!
 //! UPSTREAM: pkg/apis/core/validation/validation.go (ValidatePodSpec), pkg/api/pod/util.go (which rules
-//! let pass what was stored before)
+//! accept stored invalid values)
 
 mod container;
 mod scheduling;
@@ -29,20 +29,20 @@ pub(in crate::builtin) use scheduling::{taint_effect, tolerations};
 pub(super) use status::{drop_disabled as drop_disabled_status, status_update};
 pub(super) use update::{ephemeral_containers, resize, update};
 
-/// Rules that depend on where a pod spec stands and on what was stored before.
+/// Validation options, which depend on the owner of a Pod spec and on the old object.
 #[derive(Clone, Copy)]
 struct Rules<'r> {
-    /// The spec is that of a Pod, not of a template.
+    /// True for a Pod, false for a template.
     is_pod: bool,
-    /// The name of the pod, if it is known.
+    /// The name of the Pod, if known.
     pod: &'r str,
-    /// The pod mirrors a static one.
+    /// True for the mirror Pod of a static Pod.
     is_mirror: bool,
-    /// The spec as it was before.
+    /// The old spec.
     old: Option<&'r Object>,
 }
 
-/// A spec and its rules.
+/// A spec and its validation options.
 struct Spec<'r, 'p, 'v> {
     at: At<'p, 'v>,
     rules: Rules<'r>,
@@ -52,10 +52,10 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-/// The lists of containers, in the order they are visited.
+/// The lists of containers, in validation order.
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Validates a new Pod beyond its metadata.
+/// Validates a new Pod, except its metadata.
 pub(super) fn create(errors: &mut FieldErrors, object: &Object) {
     metadata_and_spec(errors, object, None);
     let at = At::root(object, "spec");
@@ -70,7 +70,7 @@ pub(super) fn create(errors: &mut FieldErrors, object: &Object) {
     security::annotations_match(errors, get(object, "metadata"), &at);
 }
 
-/// The annotations and the spec of a Pod.
+/// Validates the annotations and the spec of a Pod.
 fn metadata_and_spec(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     let empty = Object::new();
     let metadata = get(object, "metadata").unwrap_or(&empty);
@@ -109,7 +109,7 @@ fn metadata_and_spec(errors: &mut FieldErrors, object: &Object, old: Option<&Obj
     }
 }
 
-/// The kind `PodTemplate`.
+/// Validates a PodTemplate.
 pub(super) fn pod_template(errors: &mut FieldErrors, object: &Object, old: Option<&Object>) {
     template(
         errors,
@@ -118,7 +118,7 @@ pub(super) fn pod_template(errors: &mut FieldErrors, object: &Object, old: Optio
     );
 }
 
-/// A pod template.
+/// Validates a Pod template.
 pub(in crate::builtin) fn template(
     errors: &mut FieldErrors,
     at: &At<'_, '_>,
@@ -150,7 +150,7 @@ pub(in crate::builtin) fn template(
     }
 }
 
-/// The metadata of a template, which StatefulSets check twice.
+/// Validates the metadata of a template again, as upstream does for StatefulSets.
 pub(in crate::builtin) fn template_metadata_again(
     errors: &mut FieldErrors,
     at: &At<'_, '_>,
@@ -164,7 +164,7 @@ pub(in crate::builtin) fn template_metadata_again(
     pod_annotations(errors, &noted, &at.at("spec"), old);
 }
 
-/// Annotations that mean something to Kubernetes.
+/// Validates the annotations that Kubernetes uses.
 fn pod_annotations(
     errors: &mut FieldErrors,
     at: &At<'_, '_>,
@@ -182,7 +182,7 @@ fn pod_annotations(
         .and_then(|metadata| get(metadata, "annotations"))
         .map_or("", |annotations| text(annotations, DELETION_COST));
     let is_cost = |text: &str| {
-        // No plus sign and no leading zeros.
+        // A canonical integer, without plus sign or leading zeros.
         text.parse::<i32>()
             .is_ok_and(|cost| cost.to_string() == text)
     };
@@ -264,7 +264,7 @@ fn pod_spec(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>) {
     container::file_references(errors, at);
 }
 
-/// The volumes that are valid, by name.
+/// Validates the volumes, and returns them by name.
 fn volumes<'v>(errors: &mut FieldErrors, spec: &Spec<'_, '_, 'v>) -> BTreeMap<&'v str, &'v Object> {
     let list_at = spec.at.at("volumes");
     let pod = spec.rules.pod;
@@ -315,7 +315,7 @@ fn volumes<'v>(errors: &mut FieldErrors, spec: &Spec<'_, '_, 'v>) -> BTreeMap<&'
     valid
 }
 
-/// A projected token whose path leaves the volume.
+/// Returns true if the path of a projected token is outside its volume.
 fn has_distant_token(spec: &Object) -> bool {
     let sources = list(spec, "volumes")
         .iter()
@@ -326,7 +326,7 @@ fn has_distant_token(spec: &Object) -> bool {
         .any(|path| path.starts_with('/') || path.starts_with(".."))
 }
 
-/// The claims of a pod, checked; their names.
+/// Validates the resource claims of a Pod, and returns their names.
 fn resource_claims<'v>(errors: &mut FieldErrors, spec: &Spec<'_, '_, 'v>) -> BTreeSet<&'v str> {
     let mut names = BTreeSet::new();
     let claims = spec.at.at("resourceClaims");
@@ -358,7 +358,7 @@ fn resource_claims<'v>(errors: &mut FieldErrors, spec: &Spec<'_, '_, 'v>) -> BTr
             _ => "",
         };
         if !detail.is_empty() {
-            // Upstream prints its internal form, whose members have no JSON names.
+            // Upstream prints its internal type, whose fields have no JSON names.
             let shown = serde_json::json!({
                 "Name": name.text(), "ResourceClaimName": own.value,
                 "ResourceClaimTemplateName": template.value,
@@ -378,7 +378,7 @@ fn resource_claims<'v>(errors: &mut FieldErrors, spec: &Spec<'_, '_, 'v>) -> BTr
         .collect()
 }
 
-/// Pods on the network of their node use the ports they say.
+/// With `hostNetwork`, host ports equal container ports.
 fn host_ports(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>) {
     if !spec.at.at("hostNetwork").flag() {
         return;

@@ -1,4 +1,4 @@
-//! Warnings about Pods and pod templates that are valid.
+//! Warnings about Pods and Pod templates.
 //!
 //! UPSTREAM: pkg/api/pod/warnings.go
 
@@ -35,13 +35,13 @@ pub(super) fn of_pod(object: &Object, name: &str) -> Vec<String> {
     warnings
 }
 
-/// Warnings about the template of a controller.
+/// Warnings about a Pod template.
 pub(in crate::builtin) fn of_template(template: &At<'_, '_>) -> Vec<String> {
     let metadata = template.at("metadata");
     of_spec(&template.at("spec"), &metadata.at("annotations"), true)
 }
 
-/// The reason why a label of nodes should not be used any more.
+/// The deprecation message of a node label.
 pub(in crate::builtin) fn deprecated_node_label(label: &str) -> Option<&'static str> {
     Some(match label {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
@@ -59,7 +59,7 @@ pub(in crate::builtin) fn deprecated_node_label(label: &str) -> Option<&'static 
     })
 }
 
-/// Warnings about a term of a node selector.
+/// Warnings about a node selector term.
 pub(in crate::builtin) fn of_term(term: &At<'_, '_>, checks_values: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     for expression in term.at("matchExpressions").items() {
@@ -94,7 +94,7 @@ fn fractional(amounts: &At<'_, '_>, name: &str) -> Option<String> {
     })
 }
 
-/// Warnings about the spec of a claim.
+/// Warnings about a claim spec.
 pub(in crate::builtin) fn of_claim(spec: &At<'_, '_>) -> Vec<String> {
     let resources = spec.at("resources");
     let mut warnings = Vec::new();
@@ -200,7 +200,7 @@ fn of_spec(spec: &At<'_, '_>, annotations: &At<'_, '_>, is_template: bool) -> Ve
     warnings
 }
 
-/// Volume types that are deprecated, with the name in the warning and the versions.
+/// Deprecated volume types, with their names in warnings and versions.
 const DEPRECATED: [(&str, &str, &str); 9] = [
     (
         "photonPersistentDisk",
@@ -264,7 +264,7 @@ fn volumes(warnings: &mut Vec<String>, all: &At<'_, '_>) {
     }
 }
 
-/// Paths that a volume uses twice.
+/// Warns about paths that a volume contains twice.
 fn overlaps(warnings: &mut Vec<String>, all: &At<'_, '_>) {
     for volume in all.items() {
         let name = quote(volume.at("name").text());
@@ -393,7 +393,7 @@ fn names(warnings: &mut Vec<String>, spec: &At<'_, '_>) {
     }
 }
 
-/// Annotations that fields have replaced.
+/// Warns about annotations that fields replaced.
 fn profiles(
     warnings: &mut Vec<String>,
     spec: &At<'_, '_>,

@@ -1,7 +1,6 @@
-//! Addresses and their families before they are allocated.
+//! IP families and cluster IPs of Services, before allocation.
 //!
-//! A fault found here ends the write before the other rules are asked. The server allocates IPv4
-//! addresses only.
+//! Errors found here end the request before validation. The server allocates IPv4 addresses only.
 //!
 //! UPSTREAM: pkg/registry/core/service/storage/{storage,alloc}.go (beginCreate, beginUpdate,
 //! initIPFamilyFields)
@@ -14,7 +13,7 @@ use super::{cluster_ips, is_ipv6, keep_allocated, needs_cluster_ip};
 use crate::at::At;
 use crate::object::{Object, get, get_mut, has, is_empty, list, text};
 
-/// Brings the addresses of a service in line, and fills in their families.
+/// Synchronizes the cluster IPs of a Service, and defaults its IP families.
 pub(super) fn begin(object: &mut Object, old: Option<&Object>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     if let Some(old) = old {
@@ -22,7 +21,7 @@ pub(super) fn begin(object: &mut Object, old: Option<&Object>) -> FieldErrors {
     }
     let old = old.and_then(|old| get(old, "spec"));
     if let (None, Some(spec)) = (old, get_mut(object, "spec")) {
-        // A client that knows one address only.
+        // The client sets the singular field only.
         let address = text(spec, "clusterIP").to_owned();
         if !address.is_empty() && is_empty(spec, "clusterIPs") {
             spec.insert("clusterIPs".to_owned(), json!([address]));
@@ -34,7 +33,7 @@ pub(super) fn begin(object: &mut Object, old: Option<&Object>) -> FieldErrors {
     errors
 }
 
-/// A service that prefers two families is not changed when the cluster gains or loses one.
+/// With `PreferDualStack`, an unchanged Service is not defaulted again.
 fn is_kept(spec: &Object, old: Option<&Object>) -> bool {
     old.is_some_and(|old| {
         let same = |key: &str| spec.get(key) == old.get(key);

@@ -1,4 +1,4 @@
-//! Containers, and the resources they and their pod ask for.
+//! Validation of containers, and of container-level and pod-level resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +91,7 @@ pub(super) fn init_containers(errors: &mut FieldErrors, context: &Context<'_, '_
         } else if !name.is_empty() {
             names.insert(name.text());
         }
-        // Upstream looks for conflicts in a list of one, so the index is always 0.
+        // Upstream checks each container in a list of one, so the index is always 0.
         let alone = At::new(all.path.index(0), container.value);
         host_port_conflicts(errors, std::iter::once(alone), &mut BTreeSet::new());
         if is_sidecar {
@@ -132,7 +132,7 @@ fn restarts_init_containers(spec: &Object) -> bool {
 }
 
 pub(super) fn ephemeral_containers(errors: &mut FieldErrors, context: &Context<'_, '_, '_>) {
-    /// The fields that an ephemeral container has no use for, in Go's order.
+    /// The fields that are forbidden in ephemeral containers, in struct order.
     const OTHERS: [&str; 9] = [
         "ports",
         "resources",
@@ -177,7 +177,7 @@ pub(super) fn ephemeral_containers(errors: &mut FieldErrors, context: &Context<'
             let is_set = match member.value {
                 None => false,
                 Some(Value::Object(members)) => key != "resources" || !members.is_empty(),
-                // A list without elements was sent, too.
+                // An empty list counts as set.
                 Some(_) => true,
             };
             if is_set {
@@ -194,7 +194,7 @@ pub(super) fn ephemeral_containers(errors: &mut FieldErrors, context: &Context<'
     }
 }
 
-/// The rules of every container.
+/// Validates the fields common to all containers.
 fn common(errors: &mut FieldErrors, at: &At<'_, '_>, context: &Context<'_, '_, '_>) {
     at.at("name").check_required(errors, check_label);
     at.at("image").must_be_set(errors);
@@ -243,7 +243,7 @@ fn ports(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// A port by number or by name.
+/// Validates a port number or name.
 pub(in crate::builtin) fn port_or_name(errors: &mut FieldErrors, at: &At<'_, '_>) {
     match at.value {
         Some(Value::String(_)) => at.check(errors, check_port_name),
@@ -364,7 +364,7 @@ fn mounts(errors: &mut FieldErrors, container: &At<'_, '_>, context: &Context<'_
         {
             point.invalid(errors, "must not already exist as a path in volumeDevices");
         }
-        // Upstream leaves the index out of these paths.
+        // Upstream omits the index from these paths.
         let bare = At::new(all.path, mount.value);
         let (sub, expression) = (bare.at("subPath"), bare.at("subPathExpr"));
         if !sub.is_empty() {
@@ -459,7 +459,7 @@ fn resize_policy(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &At<'_, '_>) {
         if !seen.insert(resource.text()) {
             policy.duplicate_as(errors, Shown::Named(resource.text()));
         }
-        // Upstream leaves the index out of these paths.
+        // Upstream omits the index from these paths.
         for (value, set) in [
             (resource, ["cpu", "memory"]),
             (restart, ["NotRequired", "RestartContainer"]),
@@ -702,7 +702,7 @@ fn stop_signal(errors: &mut FieldErrors, at: &At<'_, '_>, os: &At<'_, '_>) {
     }
 }
 
-/// The requests and limits of a container or a pod.
+/// Validates the requests and limits of a container or a Pod.
 fn requirements(
     errors: &mut FieldErrors,
     at: &At<'_, '_>,
@@ -763,7 +763,7 @@ fn requirements(
     claim_names(errors, &at.at("claims"), claims);
 }
 
-/// An amount of huge pages is a multiple of their size.
+/// Returns true if a quantity of huge pages is a multiple of the page size.
 fn is_multiple(name: &str, quantity: &Quantity) -> bool {
     let size = name.strip_prefix("hugepages-").unwrap_or_default();
     let size = Quantity::parse(size).ok().filter(Quantity::is_integer);
@@ -816,7 +816,7 @@ fn claim_names(errors: &mut FieldErrors, at: &At<'_, '_>, known: &BTreeSet<&str>
     }
 }
 
-/// The overhead of a runtime, which is checked as limits are.
+/// Validates the overhead of a RuntimeClass, like limits.
 pub(in crate::builtin) fn overhead(errors: &mut FieldErrors, at: &At<'_, '_>) {
     let limits = at.at("limits");
     let mut has_compute = false;
@@ -854,7 +854,7 @@ fn pod_resource_name(errors: &mut FieldErrors, at: &At<'_, '_>, name: &str) {
     }
 }
 
-/// The resources of a pod as a whole.
+/// Validates pod-level resources.
 pub(super) fn pod_resources(
     errors: &mut FieldErrors,
     spec: &Spec<'_, '_, '_>,
@@ -911,7 +911,7 @@ pub(super) fn pod_resources(
     }
 }
 
-/// Files with environment variables are in volumes of their own kind.
+/// Validates `fileKeyRef`: its volume must be an emptyDir.
 pub(super) fn file_references(errors: &mut FieldErrors, spec: &At<'_, '_>) {
     for key in super::CONTAINER_LISTS {
         for container in spec.at(key).items() {

@@ -1,4 +1,4 @@
-//! Where pods run: affinity, tolerations, spreading.
+//! Validation of scheduling fields: affinity, tolerations, topology spread constraints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::object::{Object, list};
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// The old spec breaks a rule, so the new one may, too.
+/// Returns true if the old spec violates a rule, which is then not enforced.
 fn was_broken(old: Option<&Object>, rule: impl FnOnce(&mut FieldErrors, &At<'_, '_>)) -> bool {
     let Some(old) = old else {
         return false;
@@ -124,7 +124,7 @@ fn pod_term(errors: &mut FieldErrors, at: &At<'_, '_>, values: ExpressionValues)
     key.check(errors, check_qualified_name);
 }
 
-/// Keys whose values are taken from the pod's labels.
+/// Validates `matchLabelKeys` and `mismatchLabelKeys`.
 fn label_keys(
     errors: &mut FieldErrors,
     at: &At<'_, '_>,
@@ -145,7 +145,7 @@ fn label_keys(
             key.check(errors, check_qualified_name);
         }
     }
-    // Of keys that are repeated, the last one is told.
+    // Of repeated keys, the last one is reported.
     let keys: BTreeMap<&str, usize> = matching.texts().zip(0..).collect();
     let mut seen: BTreeSet<&str> = selector
         .at("matchLabels")
@@ -284,7 +284,7 @@ pub(in crate::builtin) fn tolerations(
     }
 }
 
-/// The effect of a taint, which must be known.
+/// Validates the effect of a taint.
 pub(in crate::builtin) fn taint_effect(errors: &mut FieldErrors, at: &At<'_, '_>) {
     at.one_of(errors, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
 }

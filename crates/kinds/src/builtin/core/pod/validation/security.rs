@@ -1,4 +1,4 @@
-//! Validation of security contexts of pods and containers.
+//! Validation of the security contexts of Pods and containers.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub(super) fn pod_context(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>) {
     app_armor(errors, &at.at("appArmorProfile"));
     at.at("supplementalGroupsPolicy")
         .known_if_set(errors, &["Merge", "Strict"]);
-    // Behind the feature gate SELinuxMount, which is off, other policies are kept and not added.
+    // The feature gate SELinuxMount is disabled: other policies can be kept, but not added.
     let had_policy = spec
         .rules
         .old
@@ -56,7 +56,7 @@ pub(super) fn pod_context(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>) {
     at.at("seLinuxChangePolicy").known_if_set(errors, policies);
 }
 
-/// The namespace of the kernel that a setting belongs to.
+/// The kernel namespace of a sysctl.
 ///
 /// UPSTREAM: component-helpers node/util/sysctl/namespace.go
 fn namespace(sysctl: &str) -> &'static str {
@@ -166,7 +166,7 @@ pub(super) fn container_context(errors: &mut FieldErrors, at: &At<'_, '_>, host_
     app_armor(errors, &at.at("appArmorProfile"));
 }
 
-/// A security context as upstream's internal form prints, whose members have no JSON names.
+/// A security context as upstream prints its internal type, whose fields have no JSON names.
 fn internal(at: &At<'_, '_>) -> String {
     let list = |member: &At<'_, '_>| match member.value {
         Some(value) => value.to_string(),
@@ -301,7 +301,7 @@ fn app_armor(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// The annotations that were there before the fields.
+/// Validates the annotations that the fields replaced.
 pub(super) fn annotations(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &At<'_, '_>) {
     if at.at(SECCOMP_POD).is_set() {
         seccomp_annotation(errors, &at.at(SECCOMP_POD));
@@ -345,7 +345,7 @@ fn seccomp_annotation(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// Annotations say the same as the fields that replaced them.
+/// Annotations must equal the fields that replaced them.
 pub(super) fn annotations_match(
     errors: &mut FieldErrors,
     metadata: Option<&Object>,
@@ -603,7 +603,7 @@ fn on_linux(errors: &mut FieldErrors, spec: &At<'_, '_>) {
 }
 
 fn on_windows(errors: &mut FieldErrors, spec: &At<'_, '_>) {
-    /// Members of the spec and, marked, of its security context.
+    /// Fields of the Pod spec; `true` marks fields of its security context.
     const OF_POD: [(&str, bool); 15] = [
         ("appArmorProfile", true),
         ("seLinuxOptions", true),
@@ -661,7 +661,7 @@ fn on_windows(errors: &mut FieldErrors, spec: &At<'_, '_>) {
     }
 }
 
-/// The path of nothing in particular.
+/// An empty path.
 pub(super) fn nowhere() -> At<'static, 'static> {
     At::new(Path::root(""), None)
 }

@@ -1,4 +1,4 @@
-//! The status of a pod, as a kubelet or a controller reports it.
+//! Validation of Pod status, which kubelets and controllers update.
 //!
 //! UPSTREAM: pkg/apis/core/validation/validation.go (ValidatePodStatusUpdate)
 
@@ -14,17 +14,17 @@ use crate::builtin::core::resource_name::is_native;
 use crate::checks::{check_label, check_legacy_ip, dual_stack_failure, parse_ip_sloppy};
 use crate::object::{Object, each, get, list, text};
 
-/// The longest message about the health of a device.
+/// The maximum length of a device health message.
 const HEALTH_MESSAGE_MAX: usize = 1024;
 
-/// The lists of containers with the lists of their statuses.
+/// The container lists and their status lists.
 const CONTAINERS: [(&str, &str); 3] = [
     ("containers", "containerStatuses"),
     ("initContainers", "initContainerStatuses"),
     ("ephemeralContainers", "ephemeralContainerStatuses"),
 ];
 
-/// A status as a kubelet or a controller reports it.
+/// Validates a status update.
 pub(in super::super) fn status_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     annotation_updates(errors, object, old);
     let none = Object::new();
@@ -85,8 +85,8 @@ pub(in super::super) fn status_update(errors: &mut FieldErrors, object: &Object,
     }
 }
 
-/// A container that has ended does not run again, unless it may be restarted. Places are those of the
-/// former statuses.
+/// A terminated container cannot run again, unless its restart policy allows it. Indexes are those of the old
+/// statuses.
 fn transitions(
     errors: &mut FieldErrors,
     statuses: &At<'_, '_>,
@@ -181,7 +181,7 @@ fn claim_statuses(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object) {
     }
 }
 
-/// The claim that stands for the extended resources of a pod.
+/// Validates the ResourceClaim of a Pod's extended resources.
 fn extended_claim(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object) {
     if !at.is_set() {
         return;
@@ -194,7 +194,7 @@ fn extended_claim(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object) {
     for mapping in mappings.items() {
         let (container, resource) = (mapping.at("containerName"), mapping.at("resourceName"));
         let request = mapping.at("requestName");
-        // Of containers of one name, the last counts.
+        // Of containers with the same name, the last one counts.
         let known = ["initContainers", "containers"]
             .iter()
             .flat_map(|key| list(spec, key))
@@ -233,7 +233,7 @@ fn extended_claim(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object) {
     }
 }
 
-/// The resources of nodes that claims take.
+/// Validates the node-allocatable resources of claims.
 fn node_allocatable(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object) {
     let of_status = at.at("resourceClaimStatuses");
     let known: BTreeSet<&str> = list(spec, "resourceClaims")
@@ -268,7 +268,7 @@ fn node_allocatable(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object) {
     }
 }
 
-/// The users that containers run as.
+/// Validates the users of containers.
 fn users(errors: &mut FieldErrors, statuses: &At<'_, '_>, spec: &Object) {
     let system = get(spec, "os").map_or("linux", |os| text(os, "name"));
     for status in statuses.items() {
@@ -297,7 +297,7 @@ fn id(errors: &mut FieldErrors, at: &At<'_, '_>) {
     }
 }
 
-/// The health of the devices of a container.
+/// Validates the health of a container's devices.
 fn allocated_resources(errors: &mut FieldErrors, status: &At<'_, '_>, containers: &[Value]) {
     let name = status.at("name").text();
     let container = containers
@@ -346,7 +346,7 @@ fn allocated_resources(errors: &mut FieldErrors, status: &At<'_, '_>, containers
     }
 }
 
-/// The addresses of a pod, at most one of each family.
+/// Validates Pod IPs, at most one per IP family.
 fn addresses(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
     for (key, single) in [("podIPs", "podIP"), ("hostIPs", "hostIP")] {
         let all = at.at(key);
@@ -380,7 +380,7 @@ fn addresses(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
         if let Some(detail) = failure {
             all.internal(errors, detail);
         }
-        // An IPv4 address in the form of IPv6 is one of IPv4.
+        // An IPv4-mapped IPv6 address counts as IPv4.
         let families: BTreeSet<bool> = texts
             .iter()
             .filter_map(|ip| parse_ip_sloppy(ip))
@@ -397,7 +397,7 @@ fn addresses(errors: &mut FieldErrors, at: &At<'_, '_>, old: &At<'_, '_>) {
     }
 }
 
-/// Drops what is behind feature gates that are off, unless it was used before.
+/// Drops fields of disabled feature gates, unless the old status uses them.
 pub(in super::super) fn drop_disabled(status: &mut Object, old: &Object) {
     let key = "nodeAllocatableResourceClaimStatuses";
     if list(old, key).is_empty() {

@@ -1,4 +1,4 @@
-//! Validation of pod updates, of the main resource and through subresources.
+//! Validation of Pod updates, including subresources.
 
 use lockgate_api::field::{FieldErrors, Path, Shown};
 use serde_json::Value;
@@ -16,7 +16,7 @@ const MUTABLE: &str = "pod updates may not change fields other than \
     `spec.tolerations` (only additions to existing tolerations),\
     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n";
 
-/// Of a pod only images, deadlines, tolerations and gates may change.
+/// Only images, deadlines, tolerations and scheduling gates are mutable.
 pub(in super::super) fn update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     metadata_and_spec(errors, object, Some(old));
     annotation_updates(errors, object, old);
@@ -85,7 +85,7 @@ fn fixed_members(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object, old: 
                 container["image"] = image;
             }
         }
-        // Upstream copies the list, and a copy without elements is nil.
+        // Upstream copies the list, and the copy of an empty list is nil.
         if list(&munged, key).is_empty() {
             munged.remove(key);
         }
@@ -104,7 +104,7 @@ fn fixed_members(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object, old: 
     }
 }
 
-/// Pods that are not scheduled yet may be restricted to fewer nodes.
+/// Node affinity and node selectors of gated Pods can be narrowed.
 fn gated_members(errors: &mut FieldErrors, at: &At<'_, '_>, munged: &mut Object, old: &Object) {
     let empty = Object::new();
     let selector = get(munged, "nodeSelector").unwrap_or(&empty);
@@ -230,7 +230,7 @@ fn annotations_of(object: &Object) -> Option<&Value> {
     get(object, "metadata").and_then(|metadata| metadata.get("annotations"))
 }
 
-/// Annotations that may not change.
+/// Rejects changes of immutable annotations.
 pub(super) fn annotation_updates(errors: &mut FieldErrors, object: &Object, old: &Object) {
     let path = Path::root("metadata");
     let at = At::new(path.child("annotations"), annotations_of(object));
@@ -264,7 +264,7 @@ fn is_mirror(object: &Object) -> bool {
     annotations_of(object).is_some_and(|annotations| annotations.get(MIRROR).is_some())
 }
 
-/// Ephemeral containers may be added and never changed.
+/// Ephemeral containers can be added, but not changed.
 pub(in super::super) fn ephemeral_containers(
     errors: &mut FieldErrors,
     object: &Object,
@@ -298,7 +298,7 @@ pub(in super::super) fn ephemeral_containers(
     }
 }
 
-/// A change of the resources of containers.
+/// Validates an in-place resize of containers.
 pub(in super::super) fn resize(errors: &mut FieldErrors, object: &Object, old: &Object) {
     metadata_and_spec(errors, object, Some(old));
     let empty = Object::new();
@@ -408,7 +408,7 @@ fn spec_type() -> Option<Type> {
     Some(pod.field("spec")?.ty())
 }
 
-/// A node that reports the resources of what runs there can change them; one that runs nothing yet may.
+/// A node supports resize if it reports the resources of running containers; without any, it is assumed to.
 fn supports_resize(pod: &Object) -> bool {
     let statuses = get(pod, "status").map_or(&[][..], |status| list(status, "containerStatuses"));
     let running = statuses
@@ -417,13 +417,13 @@ fn supports_resize(pod: &Object) -> bool {
     running.is_none_or(|status| status["resources"].is_object())
 }
 
-/// Resources that were set stay set.
+/// Returns true if a resource was removed.
 fn removes(new: &At<'_, '_>, old: Option<&Value>) -> bool {
     let old = old.and_then(Value::as_object);
     old.is_some_and(|old| old.keys().any(|name| !new.entry(name).is_set()))
 }
 
-/// Resources with CPU and memory as they were, and without claims.
+/// The resources with the old CPU and memory, and without claims.
 ///
 /// UPSTREAM: pkg/apis/core/validation/validation.go (dropCPUMemoryResourcesFromContainer)
 fn without_resizable(new: &Value, old: &Value) -> Value {
@@ -441,8 +441,7 @@ fn without_resizable(new: &Value, old: &Value) -> Value {
     Value::Object(kept)
 }
 
-/// The resources of the pod as a whole, of which CPU and memory may change too. They are made equal in
-/// `masked`.
+/// Validates a resize of pod-level resources: CPU and memory are mutable. Sets them in `masked` to the old values.
 fn pod_level_resize(
     errors: &mut FieldErrors,
     at: &At<'_, '_>,
@@ -488,7 +487,7 @@ fn pod_level_resize(
     }
 }
 
-/// Containers are neither added nor removed, renamed nor moved.
+/// Containers must not be added, removed, renamed or reordered.
 fn same_containers(errors: &mut FieldErrors, at: &At<'_, '_>, old_spec: &Object) -> bool {
     let before = errors.len();
     for key in ["containers", "initContainers"] {
