@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use lockgate_api::admission::ReviewVersion;
-use lockgate_api::admission::answer::{HttpAnswer, Question, read};
+use lockgate_api::admission::response::{HttpResponse, ExpectedResponse, read};
 
 fuzz_target!(|bytes: &[u8]| {
     let [code, choice, body @ ..] = bytes else {
@@ -21,19 +21,19 @@ fuzz_target!(|bytes: &[u8]| {
         200 + u16::from(*code) * 2
     };
     let text = String::from_utf8_lossy(body);
-    let http = HttpAnswer {
+    let http = HttpResponse {
         code,
         content_type: (choice & 2 == 0).then_some(&text),
         body,
     };
-    let question = Question {
+    let expected = ExpectedResponse {
         version,
         uid: "u",
         may_patch: choice & 4 == 0,
     };
-    if let Ok(answer) = read(&http, &question) {
+    if let Ok(answer) = read(&http, &expected) {
         assert!(
-            question.may_patch || answer.patch.is_empty(),
+            expected.may_patch || answer.patch.is_empty(),
             "a validating webhook changes nothing"
         );
     }

@@ -15,7 +15,7 @@ use lockgate_webhook::{Context, Fault, FieldErrors, Mutator, Object, Validator, 
 
 use crate::api::{Assignment, AssignmentSpec, Metadata};
 use crate::findings::problem;
-use crate::kind::{Concern, concern, is_letting_go, name_of, namespace_of};
+use crate::kind::{Concern, concern, is_finalizing, name_of, namespace_of};
 use crate::labels;
 use crate::lookup::{Lookup, Which};
 use crate::uuid::Uuid;
@@ -32,7 +32,7 @@ impl Mutator<Assignment> for AssignmentMutator {
             return Ok(());
         }
         let old = ctx.old_object::<Assignment>()?;
-        let goes = old.is_some_and(|old| is_letting_go((&old.metadata, &old.spec), &object.spec));
+        let goes = old.is_some_and(|old| is_finalizing((&old.metadata, &old.spec), &object.spec));
         if !goes {
             rules::check(&object.spec).report(ctx)?;
         }
@@ -193,7 +193,7 @@ impl Validator<Assignment> for AssignmentValidator {
         new: &Object<Assignment>,
     ) -> Verdict {
         let is_unasked = concern(ctx, KIND)? == Concern::Subresource
-            || old.is_some_and(|old| is_letting_go((&old.metadata, &old.spec), &new.spec));
+            || old.is_some_and(|old| is_finalizing((&old.metadata, &old.spec), &new.spec));
         if is_unasked {
             return Ok(());
         }

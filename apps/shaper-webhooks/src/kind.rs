@@ -35,7 +35,7 @@ pub(crate) fn concern(ctx: &Context, kind: &str) -> Result<Concern, Refusal> {
 
 /// Returns `true` if an update of a terminating object does not change its spec: rules that it can no longer meet must
 /// not block the removal of finalizers.
-pub(crate) fn is_letting_go<S: PartialEq>(old: (&Metadata, &S), new: &S) -> bool {
+pub(crate) fn is_finalizing<S: PartialEq>(old: (&Metadata, &S), new: &S) -> bool {
     old.0.is_terminating() && old.1 == new
 }
 

@@ -17,7 +17,7 @@ use lockgate_webhook::{
 use crate::api::{Metadata, Profile};
 use crate::config::ProfileDeletion;
 use crate::findings::problem;
-use crate::kind::{Concern, concern, is_letting_go, name_of, namespace_of};
+use crate::kind::{Concern, concern, is_finalizing, name_of, namespace_of};
 use crate::labels;
 use crate::lookup::{Lookup, Which};
 use crate::uuid::Uuid;
@@ -137,7 +137,7 @@ impl Mutator<Profile> for ProfileMutator {
         let old = ctx.old_object::<Profile>()?.map(Object::into_inner);
         let goes = old
             .as_ref()
-            .is_some_and(|old| is_letting_go((&old.metadata, &old.spec), &object.spec));
+            .is_some_and(|old| is_finalizing((&old.metadata, &old.spec), &object.spec));
         if !goes {
             rules::check(&object.spec).report(ctx)?;
         }
@@ -216,7 +216,7 @@ impl Validator<Profile> for ProfileValidator {
         if concern(ctx, KIND)? == Concern::Subresource {
             return Ok(());
         }
-        if !old.is_some_and(|old| is_letting_go((&old.metadata, &old.spec), &new.spec)) {
+        if !old.is_some_and(|old| is_finalizing((&old.metadata, &old.spec), &new.spec)) {
             rules::check(&new.spec).report(ctx)?;
         }
         self.check_labels(ctx, old.map(|old| &**old), new).await

@@ -105,14 +105,14 @@ impl Client {
 
 /// Opens a connection.
 async fn dial(port: u16) -> Result<SendRequest<Full<Bytes>>> {
-    let stream = shake(TcpStream::connect(("127.0.0.1", port)).await?).await?;
+    let stream = handshake(TcpStream::connect(("127.0.0.1", port)).await?).await?;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     Ok(sender)
 }
 
 /// Completes the TLS handshake, with any server certificate.
-pub async fn shake(socket: TcpStream) -> Result<TlsStream<TcpStream>> {
+pub async fn handshake(socket: TcpStream) -> Result<TlsStream<TcpStream>> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     let config = CONFIG.get_or_init(|| {
         let config = ClientConfig::builder()

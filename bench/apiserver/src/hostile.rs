@@ -342,7 +342,7 @@ async fn connect(port: u16, from: Ipv4Addr) -> Result<TlsStream<TcpStream>> {
     let socket = socket
         .connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
         .await?;
-    client::shake(socket).await
+    client::handshake(socket).await
 }
 
 /// Keeps the connection until the server closes it, or the hold time is over.

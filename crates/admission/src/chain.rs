@@ -14,7 +14,7 @@ use crate::configuration::FailurePolicy;
 use crate::decision::{Cause, Decision};
 use crate::host::Clock;
 use crate::object::Object;
-use crate::plugin::{Admission, Plugin, UnderWay};
+use crate::plugin::{Admission, InProgress, Plugin};
 use crate::trace::{CallOutcome, CallTrace, PluginTrace, Step, StepTrace};
 
 /// Plugins in the order they run.
@@ -84,12 +84,12 @@ impl Chain {
             plugins: Vec::with_capacity(self.plugins.len()),
         });
         let now = self.clock.now();
-        admission.under_way.step = Some(now);
+        admission.in_progress.step = Some(now);
         now
     }
 
     fn finish(&self, started: Instant, admission: &mut Admission, decision: &Decision) {
-        admission.under_way = UnderWay::default();
+        admission.in_progress = InProgress::default();
         if let Some(step) = admission.trace.steps.last_mut() {
             step.elapsed = self.clock.now().saturating_duration_since(started);
             step.denied = match decision {
@@ -106,12 +106,12 @@ impl Chain {
     ///
     /// UPSTREAM: a cancelled context fails the calls in progress, with the usual effect of failures. Mutation ends even
     /// if failures are ignored.
-    pub(crate) fn give_up(&self, admission: &mut Admission) -> bool {
-        let UnderWay {
+    pub(crate) fn abort(&self, admission: &mut Admission) -> bool {
+        let InProgress {
             step: Some(step_started),
             plugin,
             calls,
-        } = std::mem::take(&mut admission.under_way)
+        } = std::mem::take(&mut admission.in_progress)
         else {
             return false;
         };
@@ -173,14 +173,14 @@ impl Chain {
                 name = plugin.name(),
                 round = admission.running.round
             );
-            admission.under_way.plugin = Some(started);
+            admission.in_progress.plugin = Some(started);
             let before = admission.recorded_object();
             let run = match step {
                 Step::Admit => plugin.admit(admission),
                 Step::Validate => plugin.validate(admission),
             };
             let decision = run.instrument(span).await;
-            admission.under_way.plugin = None;
+            admission.in_progress.plugin = None;
             let mut trace = std::mem::take(&mut admission.running);
             let ended = self.clock.now();
             trace.elapsed = ended.saturating_duration_since(started);

@@ -19,7 +19,7 @@ use lockgate_api::registration::validation::policies::{
 };
 use lockgate_api::registration::validation::{Environment, ExpressionChecker, ExpressionError};
 use lockgate_cel::admission::{
-    self as cel, Composition, Judgement, MatchConditions, Outcome, RequestVariable, Role, Variables,
+    self as cel, Composition, Evaluated, MatchConditions, Outcome, RequestVariable, Role, Variables,
 };
 use lockgate_cel::eval::RecordedExpression;
 use lockgate_cel::ext::authorizer::AuthorizerValue;
@@ -136,19 +136,19 @@ pub enum ConditionsVerdict {
 /// The variables of conditions for a request in one version. Built for the first webhook that has conditions, and
 /// shared with the others.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct ConditionInputs {
     /// The request behind `authorizer.requestResource`.
     request: cel::Request,
     /// The variable `request`.
     variable: RequestVariable,
     authorizer: AuthorizerValue,
     /// Cached verdicts of condition lists for the current objects.
-    known: Vec<(Conditions, Judgement)>,
+    known: Vec<(Conditions, Evaluated)>,
     /// True if every subexpression is recorded.
     records: bool,
 }
 
-impl Facts {
+impl ConditionInputs {
     pub(crate) fn new(
         request: &Request,
         kind: &GroupVersionKind,
@@ -247,7 +247,7 @@ impl Conditions {
     /// Evaluates all conditions. The caller sets the duration.
     pub(crate) fn evaluate(
         &self,
-        facts: &mut Facts,
+        facts: &mut ConditionInputs,
         object: Option<&Object>,
         old_object: Option<&Object>,
         policy: FailurePolicy,
@@ -258,7 +258,7 @@ impl Conditions {
     /// The same with the parameters of a policy.
     pub(crate) fn evaluate_with(
         &self,
-        facts: &mut Facts,
+        facts: &mut ConditionInputs,
         object: Option<&Object>,
         old_object: Option<&Object>,
         params: Option<&Value>,
@@ -266,21 +266,22 @@ impl Conditions {
     ) -> ConditionsTrace {
         let known = facts.known.iter().find(|(known, _)| self.is_as(known));
         let mut expressions = Vec::new();
-        let Judgement { outcome, errors } = match known {
+        let Evaluated { outcome, errors } = match known {
             _ if facts.records => {
                 let variables = facts.variables(object, old_object).params(params);
-                let (judgement, records) = self.0.conditions.judge_recorded(&variables.evaluator());
+                let (evaluated, records) =
+                    self.0.conditions.evaluate_recorded(&variables.evaluator());
                 expressions = self.traced(records);
-                judgement
+                evaluated
             }
-            Some((_, judgement)) => judgement.clone(),
+            Some((_, evaluated)) => evaluated.clone(),
             None => {
                 let variables = facts.variables(object, old_object).params(params);
-                let judgement = self.0.conditions.judge(&variables.evaluator());
+                let evaluated = self.0.conditions.evaluate(&variables.evaluator());
                 if self.0.sum.is_some() && facts.known.len() < MAX_REMEMBERED {
-                    facts.known.push((self.clone(), judgement.clone()));
+                    facts.known.push((self.clone(), evaluated.clone()));
                 }
-                judgement
+                evaluated
             }
         };
         let verdict = match (outcome, policy) {
@@ -288,8 +289,8 @@ impl Conditions {
             (Outcome::NoMatch(name), _) => ConditionsVerdict::Excluded {
                 condition: name.unwrap_or_default(),
             },
-            (Outcome::Refuse(error), FailurePolicy::Ignore) => ConditionsVerdict::Ignored { error },
-            (Outcome::Refuse(error), FailurePolicy::Fail) => ConditionsVerdict::Refused { error },
+            (Outcome::Reject(error), FailurePolicy::Ignore) => ConditionsVerdict::Ignored { error },
+            (Outcome::Reject(error), FailurePolicy::Fail) => ConditionsVerdict::Refused { error },
         };
         ConditionsTrace {
             verdict,
@@ -495,7 +496,7 @@ mod tests {
         let authorizer: Arc<dyn Authorizer> = Arc::new(FixedAuthorizer::AllowAll);
         let asking = asking(&request, &authorizer);
         let kind = kind("example.com", "v2", "Thing");
-        let mut facts = Facts::new(&request, &kind, &request.resource, asking);
+        let mut facts = ConditionInputs::new(&request, &kind, &request.resource, asking);
         Conditions::new(Some(&conditions)).evaluate(&mut facts, Some(&object), None, policy)
     }
 
@@ -631,10 +632,10 @@ mod tests {
         let counting = Arc::new(Counting::default());
         let authorizer: Arc<dyn Authorizer> = counting.clone();
         let asking = asking(&request, &authorizer);
-        let mut facts = Facts::new(&request, &request.kind, &request.resource, asking);
+        let mut facts = ConditionInputs::new(&request, &request.kind, &request.resource, asking);
         let one = Object::new(json!({"n": 1}));
         let two = Object::new(json!({"n": 2}));
-        let is_matched = |facts: &mut Facts, conditions: &Conditions, object| {
+        let is_matched = |facts: &mut ConditionInputs, conditions: &Conditions, object| {
             let trace = conditions.evaluate(facts, Some(object), None, FailurePolicy::Fail);
             trace.verdict == ConditionsVerdict::Matched
         };

@@ -150,7 +150,7 @@ impl<'w> StepGuard<'w> {
 
 impl Drop for StepGuard<'_> {
     fn drop(&mut self) {
-        if self.engine.chain.give_up(self.admission) {
+        if self.engine.chain.abort(self.admission) {
             self.engine.record(self.admission);
         }
     }

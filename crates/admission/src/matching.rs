@@ -29,7 +29,7 @@ pub use namespace_selector::NamespaceVerdict;
 pub use object_selector::ObjectVerdict;
 pub use refusal::{Refusal, RuleMiss};
 
-use crate::conditions::{self, Facts};
+use crate::conditions::{self, ConditionInputs};
 use crate::configuration::{Candidates, CompiledHook, Criteria, Index, Labels, Snapshot};
 use crate::host::{Equivalent, Host, Namespace, NamespaceError};
 use crate::object::Object;
@@ -240,12 +240,12 @@ impl<'m> Matcher<'m> {
         request: &Request,
         kind: &GroupVersionKind,
         resource: &GroupVersionResource,
-    ) -> Facts {
+    ) -> ConditionInputs {
         let host = self.host;
         let asking = self
             .asking
             .get_or_insert_with(|| conditions::asking(request, &host.authorizer));
-        Facts::new(request, kind, resource, asking.clone()).recording(self.records)
+        ConditionInputs::new(request, kind, resource, asking.clone()).recording(self.records)
     }
 
     /// The namespace, if it was looked up.

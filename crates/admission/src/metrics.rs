@@ -215,7 +215,7 @@ impl Families {
     fn record(&mut self, step: &StepTrace, now: Instant) {
         let operation = step.operation.name();
         let kind = step.step.name();
-        let labels = &[operation, truth(step.denied.is_some()), kind];
+        let labels = &[operation, bool_label(step.denied.is_some()), kind];
         let seconds = step.elapsed.as_secs_f64();
         self.step.observe(labels, seconds, STEP_BUCKETS);
         self.step_summary.observe(labels, seconds, now);
@@ -227,7 +227,7 @@ impl Families {
             if let (Some((_, at)), false) = (known, plugin.denied) {
                 self.controller.observe_at(*at, seconds);
             } else {
-                let labels = &[plugin.name, operation, truth(plugin.denied), kind];
+                let labels = &[plugin.name, operation, bool_label(plugin.denied), kind];
                 let at = self.controller.observe(labels, seconds, STEP_BUCKETS);
                 if let (Some(at), false) = (at, plugin.denied) {
                     allowed.truncate(index);
@@ -377,7 +377,7 @@ impl Families {
         rejected: bool,
         call: &CallTrace,
     ) {
-        let rejected = truth(rejected);
+        let rejected = bool_label(rejected);
         self.request
             .count(&[&shown(code), name, operation, rejected, kind]);
         let seconds = call.elapsed.as_secs_f64();
@@ -402,6 +402,6 @@ fn shown(code: i32) -> String {
     code.min(MAX_CODE).to_string()
 }
 
-fn truth(value: bool) -> &'static str {
+fn bool_label(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }

@@ -81,10 +81,10 @@ const OFF_BY_DEFAULT: [&str; 14] = [
 ///
 /// UPSTREAM: apiserver pkg/server/options/admission.go (Validate); errors are aggregated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PluginError(Vec<Mistake>);
+pub struct PluginError(Vec<ListError>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Mistake {
+enum ListError {
     /// A plugin to be enabled is unknown.
     UnknownEnabled(String),
     /// A plugin to be disabled is unknown.
@@ -93,7 +93,7 @@ enum Mistake {
     Overlap(Vec<String>),
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownEnabled(name) => {
@@ -124,7 +124,7 @@ impl fmt::Display for PluginError {
         match self.0.as_slice() {
             [one] => one.fmt(f),
             many => {
-                let many: Vec<String> = many.iter().map(Mistake::to_string).collect();
+                let many: Vec<String> = many.iter().map(ListError::to_string).collect();
                 write!(f, "[{}]", many.join(", "))
             }
         }
@@ -170,8 +170,8 @@ impl Switches {
         };
         let on = self.enabled.iter().filter(is_unknown).cloned();
         let off = self.disabled.iter().filter(is_unknown).cloned();
-        let mut mistakes: Vec<Mistake> = on.map(Mistake::UnknownEnabled).collect();
-        mistakes.extend(off.map(Mistake::UnknownDisabled));
+        let mut mistakes: Vec<ListError> = on.map(ListError::UnknownEnabled).collect();
+        mistakes.extend(off.map(ListError::UnknownDisabled));
         let enabled: BTreeSet<&String> = self.enabled.iter().collect();
         let disabled: BTreeSet<&String> = self.disabled.iter().collect();
         let both: Vec<String> = enabled
@@ -180,7 +180,7 @@ impl Switches {
             .map(|name| (*name).clone())
             .collect();
         if !both.is_empty() {
-            mistakes.push(Mistake::Overlap(both));
+            mistakes.push(ListError::Overlap(both));
         }
         if mistakes.is_empty() {
             return Ok(());

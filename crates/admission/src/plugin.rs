@@ -91,7 +91,7 @@ pub struct Admission {
     /// The plugin run in progress.
     pub(crate) running: PluginTrace,
     /// The step, plugin and calls in progress.
-    pub(crate) under_way: UnderWay,
+    pub(crate) in_progress: InProgress,
     pub(crate) reinvocation: Reinvocation,
     pub(crate) policy_reinvocation: PolicyReinvocation,
     pub(crate) detail: Detail,
@@ -102,7 +102,7 @@ pub struct Admission {
 
 /// The start times of everything in progress, with which the traces of cancelled requests are completed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct UnderWay {
+pub(crate) struct InProgress {
     pub(crate) step: Option<Instant>,
     pub(crate) plugin: Option<Instant>,
     /// The calls, by the position of their webhook in the running plugin's trace.
@@ -136,7 +136,7 @@ impl Admission {
             request,
             trace: Trace::default(),
             running: PluginTrace::default(),
-            under_way: UnderWay::default(),
+            in_progress: InProgress::default(),
             reinvocation: Reinvocation::default(),
             policy_reinvocation: PolicyReinvocation::default(),
             detail: Detail::Candidates,

@@ -41,7 +41,7 @@ use params::{ParamLookup, unknown_kind};
 /// Resources that are exempt from policies.
 ///
 /// UPSTREAM: kubernetes pkg/kubeapiserver/admission/exclusion/resources.go
-const NEVER_JUDGED: [(&str, &str); 6] = [
+const EXCLUDED_RESOURCES: [(&str, &str); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
     ("authorization.k8s.io", "localsubjectaccessreviews"),
@@ -54,7 +54,7 @@ const NEVER_JUDGED: [(&str, &str); 6] = [
 fn is_exempt(request: &Request) -> bool {
     let (group, plural) = (&*request.resource.group, &*request.resource.resource);
     (group == registration::GROUP && Registered::of_resource(plural).is_some())
-        || NEVER_JUDGED.contains(&(group, plural))
+        || EXCLUDED_RESOURCES.contains(&(group, plural))
 }
 
 /// The parts that both plugins share.

@@ -66,7 +66,7 @@ impl Reinvocation {
     }
 
     /// Records that a webhook was called, with any outcome.
-    pub(crate) fn called(&mut self, hook: &Arc<CompiledHook>, changed: bool) {
+    pub(crate) fn record_call(&mut self, hook: &Arc<CompiledHook>, changed: bool) {
         if changed {
             self.rerun_called();
             self.requested = true;
@@ -117,7 +117,7 @@ impl PolicyReinvocation {
         self.again.contains(key)
     }
 
-    pub(crate) fn ran(&mut self, key: PolicyKey) {
+    pub(crate) fn record_run(&mut self, key: PolicyKey) {
         self.ran.insert(key);
     }
 

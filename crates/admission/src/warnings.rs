@@ -8,9 +8,9 @@
 use std::collections::HashSet;
 
 /// The total length in characters up to which warnings are not truncated.
-const TOTAL: usize = 4096;
+const TRUNCATE_AT_RUNES: usize = 4096;
 /// The length to which warnings are truncated above it.
-const EACH: usize = 256;
+const TRUNCATE_ITEM_RUNES: usize = 256;
 
 /// The warnings of one request.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +19,7 @@ pub struct Warnings {
     seen: HashSet<String>,
     /// The same in order.
     ordered: Vec<String>,
-    told: Vec<String>,
+    sent: Vec<String>,
     characters: usize,
     cutting: bool,
 }
@@ -27,7 +27,7 @@ pub struct Warnings {
 impl Warnings {
     /// Adds a warning, unless it is empty or a duplicate, or the limit is reached.
     pub fn add(&mut self, text: &str) {
-        if text.is_empty() || (self.cutting && self.characters >= TOTAL) {
+        if text.is_empty() || (self.cutting && self.characters >= TRUNCATE_AT_RUNES) {
             return;
         }
         if !self.seen.insert(text.to_owned()) {
@@ -35,33 +35,33 @@ impl Warnings {
         }
         self.ordered.push(text.to_owned());
         let shown = if self.cutting { cut(text) } else { text };
-        if !is_tellable(shown) {
+        if !is_valid_header_text(shown) {
             return;
         }
         let length = shown.chars().count();
-        if self.cutting || self.characters + length <= TOTAL {
+        if self.cutting || self.characters + length <= TRUNCATE_AT_RUNES {
             self.characters += length;
-            self.told.push(shown.to_owned());
+            self.sent.push(shown.to_owned());
             return;
         }
         self.cutting = true;
         let all = self.ordered.iter().map(|text| cut(text));
-        self.told = all
-            .filter(|text| is_tellable(text))
+        self.sent = all
+            .filter(|text| is_valid_header_text(text))
             .map(str::to_owned)
             .collect();
-        self.characters = self.told.iter().map(|text| text.chars().count()).sum();
+        self.characters = self.sent.iter().map(|text| text.chars().count()).sum();
     }
 
     /// The texts for the client, in order.
     #[must_use]
     pub fn texts(&self) -> &[String] {
-        &self.told
+        &self.sent
     }
 
     /// The values of the `Warning` headers, in order.
     pub fn headers(&self) -> impl Iterator<Item = String> {
-        self.told.iter().map(|text| {
+        self.sent.iter().map(|text| {
             let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
             format!("299 - \"{escaped}\"")
         })
@@ -69,12 +69,12 @@ impl Warnings {
 }
 
 /// Returns true for texts without control characters, which would corrupt the header.
-fn is_tellable(text: &str) -> bool {
+fn is_valid_header_text(text: &str) -> bool {
     !text.contains(char::is_control)
 }
 
 fn cut(text: &str) -> &str {
-    match text.char_indices().nth(EACH) {
+    match text.char_indices().nth(TRUNCATE_ITEM_RUNES) {
         Some((end, _)) => text.split_at(end).0,
         None => text,
     }

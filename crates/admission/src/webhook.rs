@@ -6,7 +6,7 @@
 //! ```
 
 mod broken;
-mod contain;
+mod catch_panic;
 mod denial;
 mod mutating;
 mod patch;
@@ -20,7 +20,7 @@ use std::time::Duration;
 pub use mutating::MutatingWebhooks;
 pub use validating::ValidatingWebhooks;
 
-use broken::Broken;
+use broken::BrokenInvariant;
 pub(crate) use versioned::{Versioned, convert};
 
 use crate::configuration::{Candidates, CompiledHook, Configurations, Snapshot};
@@ -34,7 +34,7 @@ use crate::status;
 /// The time a request waits for configurations and namespaces to load, independent of its own deadline.
 ///
 /// UPSTREAM: apiserver pkg/admission/handler.go
-const READY_WITHIN: Duration = Duration::from_secs(10);
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const READY_POLL: Duration = Duration::from_millis(100);
 
 /// The common state of both plugins.
@@ -53,9 +53,9 @@ struct Relevant {
 
 impl Relevant {
     /// The webhook at a position of the candidates.
-    fn hook(&self, position: usize) -> Result<&Arc<CompiledHook>, Broken> {
+    fn hook(&self, position: usize) -> Result<&Arc<CompiledHook>, BrokenInvariant> {
         let hooks = self.snapshot.hooks();
-        hooks.get(position).ok_or(Broken::Index(position))
+        hooks.get(position).ok_or(BrokenInvariant::Index(position))
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) async fn wait_until(is_ready: impl Fn() -> bool) -> bool {
             tokio::time::sleep(READY_POLL).await;
         }
     };
-    let waited = tokio::time::timeout(READY_WITHIN, wait).await;
+    let waited = tokio::time::timeout(READY_TIMEOUT, wait).await;
     waited.is_ok() || is_ready()
 }
 

@@ -1,10 +1,10 @@
 //! `admission.k8s.io`: the AdmissionReview protocol between the API server and webhooks.
 //!
-//! [`request`] builds requests, [`answer`] verifies responses, and [`v1`] and [`v1beta1`] are the
+//! [`request`] builds requests, [`response`] verifies responses, and [`v1`] and [`v1beta1`] are the
 //! wire types of both, for servers and for webhooks.
 
-pub mod answer;
 pub mod request;
+pub mod response;
 mod review;
 
 pub use review::{GroupVersionKind, GroupVersionResource, UserInfo, v1, v1beta1};

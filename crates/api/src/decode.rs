@@ -239,7 +239,7 @@ impl Decoder {
     }
 
     /// Decodes a list of strings of the Go type `go_type`.
-    pub(crate) fn texts(
+    pub(crate) fn strings(
         &mut self,
         target: &mut Option<Vec<String>>,
         value: Value<'_>,
@@ -251,7 +251,7 @@ impl Decoder {
     }
 
     /// Decodes a map of strings.
-    pub(crate) fn text_map(
+    pub(crate) fn string_map(
         &mut self,
         target: &mut Option<BTreeMap<String, String>>,
         value: Value<'_>,
@@ -265,7 +265,7 @@ impl Decoder {
     }
 
     /// Decodes a map of lists of strings; `go_type` is the Go type of a list.
-    pub(crate) fn texts_map(
+    pub(crate) fn string_list_map(
         &mut self,
         target: &mut Option<BTreeMap<String, Vec<String>>>,
         value: Value<'_>,
@@ -277,7 +277,7 @@ impl Decoder {
             if !matches!(value.kind(), Kind::Null | Kind::Array) {
                 return decoder.wrong_type(value, go_type);
             }
-            decoder.texts(&mut list, value, "string")?;
+            decoder.strings(&mut list, value, "string")?;
             *item = list.unwrap_or_default();
             Ok(())
         })

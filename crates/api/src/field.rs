@@ -257,7 +257,7 @@ impl FieldError {
 
     /// The formatted value; empty for types that do not include it.
     #[must_use]
-    pub fn shown_value(&self) -> &str {
+    pub fn formatted_value(&self) -> &str {
         &self.value
     }
 

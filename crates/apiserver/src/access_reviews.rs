@@ -45,11 +45,11 @@ impl Reviewer {
             object: mut review,
             options,
         } = body;
-        metadata::wipe(&mut review);
+        metadata::wipe_system_fields(&mut review);
         metadata::match_namespace(&mut review, request.namespace())?;
         let mut submission = Submission::create(request, &options);
         metadata::text(&review, "name").clone_into(&mut submission.name);
-        let mut recipe = Answer {
+        let mut recipe = ReviewWrite {
             reviewer: self,
             request,
             name: submission.name.clone(),
@@ -103,7 +103,7 @@ impl Reviewer {
         let mut about_resources = Vec::new();
         let mut about_paths = Vec::new();
         for rule in &found.rules {
-            let (resources, paths) = rule.shown();
+            let (resources, paths) = rule.to_review_rules();
             about_resources.extend(resources);
             about_paths.extend(paths);
         }
@@ -160,13 +160,13 @@ impl Reviewer {
 }
 
 /// The answer to one review.
-struct Answer<'a> {
+struct ReviewWrite<'a> {
     reviewer: &'a Reviewer,
     request: &'a Request,
     name: String,
 }
 
-impl Recipe for Answer<'_> {
+impl Recipe for ReviewWrite<'_> {
     type Output = Reply;
 
     fn prepare(&mut self, review: &mut Value) -> Outcome<()> {

@@ -167,11 +167,11 @@ impl Aggregator {
         let remotes = services.values().filter_map(|it| it.remote.clone());
         self.remotes.store(Arc::new(remotes.collect()));
         self.services.store(Arc::new(services));
-        self.wake();
+        self.notify_controller();
     }
 
     /// Notifies the controller of a changed APIService, Service or endpoint.
-    pub(crate) fn wake(&self) {
+    pub(crate) fn notify_controller(&self) {
         self.changed.notify_one();
     }
 

@@ -22,25 +22,25 @@ const PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Addresses {
     range: ServiceRange,
-    taken: Arc<Mutex<Taken>>,
+    taken: Arc<Mutex<AllocatorState>>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct AllocatorState {
     addresses: BTreeSet<u32>,
     ports: BTreeSet<i64>,
     /// The allocations of stored Services, by namespace and name.
-    services: HashMap<(String, String), Held>,
+    services: HashMap<(String, String), ServiceAllocation>,
 }
 
 /// The addresses and ports of one Service.
 #[derive(Debug, Default, Clone)]
-struct Held {
+struct ServiceAllocation {
     addresses: BTreeSet<u32>,
     ports: BTreeSet<i64>,
 }
 
-impl Held {
+impl ServiceAllocation {
     fn of(service: &Value) -> Self {
         let text = service.pointer("/spec/clusterIP").and_then(Value::as_str);
         let address = text.and_then(|text| text.parse::<Ipv4Addr>().ok());
@@ -58,8 +58,8 @@ impl Held {
     }
 }
 
-impl Taken {
-    fn release(&mut self, held: &Held) {
+impl AllocatorState {
+    fn release(&mut self, held: &ServiceAllocation) {
         self.addresses.retain(|it| !held.addresses.contains(it));
         self.ports.retain(|it| !held.ports.contains(it));
     }
@@ -80,14 +80,14 @@ pub(crate) struct Purpose {
 #[derive(Debug)]
 pub(crate) struct Allocation {
     addresses: Addresses,
-    held: Held,
+    held: ServiceAllocation,
 }
 
 impl Allocation {
     /// Keeps the allocation: the Service is stored.
-    pub(crate) fn keep(allocated: &mut Option<Self>) {
+    pub(crate) fn commit(allocated: &mut Option<Self>) {
         if let Some(mut allocation) = allocated.take() {
-            allocation.held = Held::default();
+            allocation.held = ServiceAllocation::default();
         }
     }
 
@@ -141,7 +141,7 @@ impl Addresses {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
+    fn lock(&self) -> MutexGuard<'_, AllocatorState> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -183,7 +183,7 @@ impl Addresses {
 
     /// Records the addresses and ports of a stored Service, replacing its previous ones.
     pub(crate) fn set(&self, namespace: &str, name: &str, service: &Value) {
-        let new = Held::of(service);
+        let new = ServiceAllocation::of(service);
         let mut taken = self.lock();
         let key = (namespace.to_owned(), name.to_owned());
         if let Some(old) = taken.services.insert(key, new.clone()) {
@@ -218,7 +218,7 @@ impl Addresses {
         }
         let mut allocation = Allocation {
             addresses: self.clone(),
-            held: Held::default(),
+            held: ServiceAllocation::default(),
         };
         let allocated = self.allocate_for(object, old, &mut allocation.held, purpose);
         allocated.map_err(|refused| refused.into_failure(object))?;
@@ -232,7 +232,7 @@ impl Addresses {
         &self,
         port: i64,
         seen: &mut BTreeSet<i64>,
-        held: Option<&mut Held>,
+        held: Option<&mut ServiceAllocation>,
     ) -> Result<(), &'static str> {
         let is_dry_run = held.is_none();
         if !is_dry_run && !PORTS.contains(&port) {
@@ -253,9 +253,9 @@ impl Addresses {
         &self,
         object: &mut Value,
         old: Option<&Value>,
-        held: &mut Held,
+        held: &mut ServiceAllocation,
         purpose: Purpose,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PortError> {
         let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
             return Ok(());
         };
@@ -295,7 +295,7 @@ impl Addresses {
         }
         // UPSTREAM: kubernetes pkg/registry/core/service/portallocator/operation.go
         let mut dry = 32_768;
-        let mut next_port = |held: &mut Held| {
+        let mut next_port = |held: &mut ServiceAllocation| {
             if purpose.is_dry_run {
                 dry += 1;
                 return Some(dry);
@@ -312,7 +312,7 @@ impl Addresses {
             .and_then(Value::as_bool);
         let wants_ports = kind == "NodePort" || wants_ports != Some(false);
         if kind == "NodePort" || is_balancer {
-            let before = old.map(Held::of).unwrap_or_default();
+            let before = old.map(ServiceAllocation::of).unwrap_or_default();
             let named = named_ports(spec.get("ports"));
             // Ports of a new Service that differ only in the protocol share a node port.
             let mut known: BTreeMap<i64, i64> = BTreeMap::new();
@@ -342,7 +342,7 @@ impl Addresses {
                     0 => next_port(held),
                     asked if is_old || shared == Some(asked) => Some(asked),
                     asked => {
-                        let refused = |why| Refused::Port(index, asked, why);
+                        let refused = |why| PortError::Port(index, asked, why);
                         let held = (!purpose.is_dry_run).then_some(&mut *held);
                         self.take(asked, &mut seen, held).map_err(refused)?;
                         Some(asked)
@@ -368,7 +368,7 @@ impl Addresses {
                 asked => {
                     let held = (!purpose.is_dry_run).then_some(held);
                     let taken = self.take(asked, &mut seen, held);
-                    taken.map_err(|why| Refused::HealthCheck(asked, why))?;
+                    taken.map_err(|why| PortError::HealthCheck(asked, why))?;
                 }
             }
         }
@@ -381,12 +381,12 @@ const NOT_IN_RANGE: &str =
 
 /// A specified port that is unavailable: its index, number, and the reason.
 #[derive(Debug)]
-enum Refused {
+enum PortError {
     Port(usize, i64, &'static str),
     HealthCheck(i64, &'static str),
 }
 
-impl Refused {
+impl PortError {
     fn into_failure(self, service: &Value) -> Failure {
         match self {
             Self::Port(index, port, why) => {
@@ -471,7 +471,7 @@ mod tests {
     fn gives_back_what_is_not_kept() {
         let addresses = Addresses::default();
         let make = || {
-            let mut held = Held::default();
+            let mut held = ServiceAllocation::default();
             let mut service = json!({"spec": {"type": "NodePort", "ports": [{"port": 1}]}});
             addresses
                 .allocate_for(&mut service, None, &mut held, Purpose::default())
@@ -487,7 +487,7 @@ mod tests {
         drop(allocation);
         let (second, allocation) = make();
         assert_eq!(second, first);
-        Allocation::keep(&mut Some(allocation));
+        Allocation::commit(&mut Some(allocation));
         assert_eq!(make().0["spec"]["ports"][0]["nodePort"], 30_001);
     }
 }

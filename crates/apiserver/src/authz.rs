@@ -10,7 +10,7 @@ use lockgate_api::access::{AccessObject, AccessRequest, User};
 use lockgate_api::admission::UserInfo;
 use lockgate_go::quote::quote;
 
-pub(crate) use authorized::{Asked, Authorized};
+pub(crate) use authorized::{Authorized, RequestedObject};
 
 /// The user for authorization.
 pub(crate) fn user(info: &UserInfo) -> User {
@@ -23,7 +23,7 @@ pub(crate) fn user(info: &UserInfo) -> User {
 }
 
 /// Converts a user for authorization, without copying.
-pub(crate) fn lend<T>(info: &mut UserInfo, ask: impl FnOnce(&User) -> T) -> T {
+pub(crate) fn with_authz_user<T>(info: &mut UserInfo, ask: impl FnOnce(&User) -> T) -> T {
     let (has_groups, has_extra) = (info.groups.is_some(), info.extra.is_some());
     let user = User {
         name: std::mem::take(&mut info.username),
@@ -45,7 +45,7 @@ pub(crate) fn lend<T>(info: &mut UserInfo, ask: impl FnOnce(&User) -> T) -> T {
 ///
 /// UPSTREAM: apiserver pkg/endpoints/handlers/responsewriters/errors.go
 pub(crate) fn denied(user: &str, request: &AccessRequest<'_>, reason: &str) -> String {
-    let what = without_markup(&cannot(user, request));
+    let what = without_markup(&forbidden_message(user, request));
     if reason.is_empty() {
         return what;
     }
@@ -58,7 +58,7 @@ fn without_markup(text: &str) -> String {
     text.replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn cannot(user: &str, request: &AccessRequest<'_>) -> String {
+fn forbidden_message(user: &str, request: &AccessRequest<'_>) -> String {
     let user = format!("User {}", quote(user));
     let verb = request.verb;
     match &request.object {

@@ -446,7 +446,7 @@ impl Observer {
         let records_objects = observers.iter().any(|one| one.records_objects);
         let observe = move |admission: &Admission| {
             for observer in &observers {
-                observer.tell(admission);
+                observer.notify(admission);
             }
         };
         Some(Self {
@@ -455,7 +455,7 @@ impl Observer {
         })
     }
 
-    pub(crate) fn tell(&self, admission: &Admission) {
+    pub(crate) fn notify(&self, admission: &Admission) {
         (self.observe)(admission);
     }
 

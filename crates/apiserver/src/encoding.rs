@@ -31,7 +31,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Outcome, corrupt};
 use crate::http::limits;
-use scan::{Members, Unclear};
+use scan::{Members, ScanError};
 
 /// The start of a stored object.
 const VERSION: &str = "{\"apiVersion\":\"";
@@ -73,7 +73,7 @@ pub fn time_to_live(key: &str) -> Option<Duration> {
 #[must_use]
 pub fn store_options() -> MemoryOptions {
     MemoryOptions {
-        alike: &[
+        compressed_prefixes: &[
             "/admissionregistration.k8s.io/validatingadmissionpolicybindings/",
             "/admissionregistration.k8s.io/mutatingadmissionpolicybindings/",
         ],
@@ -300,8 +300,8 @@ fn from_metadata(value: &[u8]) -> Option<&[u8]> {
 }
 
 /// The fields of the metadata of a stored object.
-pub(crate) fn metadata_members(value: &[u8]) -> Result<Members<'_>, Unclear> {
-    Members::of(from_metadata(value).ok_or(Unclear)?)
+pub(crate) fn metadata_members(value: &[u8]) -> Result<Members<'_>, ScanError> {
+    Members::of(from_metadata(value).ok_or(ScanError)?)
 }
 
 /// Appends the table cells of a stored object without parsing it, and returns the text of its metadata.
@@ -310,8 +310,8 @@ pub(crate) fn render_cells<'v>(
     value: &'v [u8],
     cells: &[Cell],
     now: Time,
-) -> Result<&'v str, Unclear> {
-    let object = from_metadata(value).ok_or(Unclear)?;
+) -> Result<&'v str, ScanError> {
+    let object = from_metadata(value).ok_or(ScanError)?;
     let mut metadata = Members::of(object)?;
     let (mut name, mut created) = ("", "");
     while let Some((member, value)) = metadata.next()? {
@@ -341,11 +341,11 @@ pub(crate) fn render_cells<'v>(
     }
     into.push(']');
     let metadata = object.get(..object.len() - rest.len()).unwrap_or_default();
-    std::str::from_utf8(metadata).map_err(|_| Unclear)
+    std::str::from_utf8(metadata).map_err(|_| ScanError)
 }
 
 /// The total number of entries in some fields.
-fn count_entries(mut members: Members<'_>, counted: &[&str]) -> Result<usize, Unclear> {
+fn count_entries(mut members: Members<'_>, counted: &[&str]) -> Result<usize, ScanError> {
     let mut count = 0;
     while let Some((name, value)) = members.next()? {
         if counted.iter().any(|counted| counted.as_bytes() == name) {
@@ -360,10 +360,10 @@ fn count_entries(mut members: Members<'_>, counted: &[&str]) -> Result<usize, Un
 
 /// Parses an entry without its managed fields, which no column of a built-in kind uses and which are often most of an
 /// object.
-pub(crate) fn parse_shown(entry: &Entry) -> Outcome<Value> {
+pub(crate) fn parse_without_managed_fields(entry: &Entry) -> Outcome<Value> {
     let mut reader = serde_json::Deserializer::from_slice(&entry.value);
     // Objects nested deeper than the fast parser's limit are parsed differently.
-    let object = Shown::Object.deserialize(&mut reader).ok();
+    let object = WithoutManagedFields::Object.deserialize(&mut reader).ok();
     object
         .or_else(|| tree(&entry.value))
         .filter(|object| object.get("metadata").is_some_and(Value::is_object))
@@ -372,12 +372,12 @@ pub(crate) fn parse_shown(entry: &Entry) -> Outcome<Value> {
 
 /// Parses a tree without managed fields.
 #[derive(Clone, Copy)]
-enum Shown {
+enum WithoutManagedFields {
     Object,
     Metadata,
 }
 
-impl<'e> DeserializeSeed<'e> for Shown {
+impl<'e> DeserializeSeed<'e> for WithoutManagedFields {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'e>>(self, reader: D) -> Result<Value, D::Error> {
@@ -385,7 +385,7 @@ impl<'e> DeserializeSeed<'e> for Shown {
     }
 }
 
-impl<'e> Visitor<'e> for Shown {
+impl<'e> Visitor<'e> for WithoutManagedFields {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -575,11 +575,17 @@ mod tests {
             "metadata": {"name": "a", "managedFields": [{"manager": "kubectl"}]},
             "spec": {"managedFields": 1},
         });
-        let shown = parse_shown(&entry(encode(&object))).unwrap();
+        let shown = parse_without_managed_fields(&entry(encode(&object))).unwrap();
         let want = json!({"metadata": {"name": "a"}, "spec": {"managedFields": 1}});
         assert_eq!(shown, want);
         for bytes in [&b""[..], b"{", b"{}", b"[1]", b"{\"metadata\":1}", b"\xff"] {
-            assert_eq!(parse_shown(&entry(bytes.to_vec())).unwrap_err().0.code, 500);
+            assert_eq!(
+                parse_without_managed_fields(&entry(bytes.to_vec()))
+                    .unwrap_err()
+                    .0
+                    .code,
+                500
+            );
         }
     }
 
@@ -620,7 +626,12 @@ mod tests {
             br#"{"metadata":{}"#,
         ] {
             let found = render_cells(&mut String::new(), unclear, &cells, now);
-            assert_eq!(found, Err(Unclear), "{}", String::from_utf8_lossy(unclear));
+            assert_eq!(
+                found,
+                Err(ScanError),
+                "{}",
+                String::from_utf8_lossy(unclear)
+            );
         }
     }
 

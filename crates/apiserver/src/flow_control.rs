@@ -29,10 +29,10 @@ use lockgate_api::admission::UserInfo;
 use lockgate_kinds::flow_control::{self as suggested, CATCH_ALL};
 use serde_json::Value;
 
-use retry::Dropped;
-pub(crate) use schema::Asked;
+use retry::DroppedRequests;
+pub(crate) use schema::RequestDigest;
 use schema::{Distinguisher, Schema};
-use seats::{Entry, Limits, Queues, Refusal, Seat, Seats};
+use seats::{Entry, Limits, Queues, RejectReason, Seat, Seats};
 
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
@@ -43,8 +43,8 @@ pub(crate) struct FlowControl {
     /// The total concurrency limit of all levels; zero means no limit.
     total: usize,
     /// The maximum queueing time.
-    patience: Duration,
-    configured: Mutex<Configured>,
+    max_wait: Duration,
+    configured: Mutex<ConfiguredObjects>,
     snapshot: ArcSwap<Snapshot>,
     seats: Arc<Seats>,
     hasher: RandomState,
@@ -52,7 +52,7 @@ pub(crate) struct FlowControl {
 
 /// The stored objects.
 #[derive(Debug, Default)]
-struct Configured {
+struct ConfiguredObjects {
     schemas: BTreeMap<String, Value>,
     levels: BTreeMap<String, Value>,
     /// The levels that survive a change of the objects.
@@ -91,14 +91,14 @@ struct Level {
     name: String,
     /// Its ID in the seats.
     id: u64,
-    dropped: Mutex<Dropped>,
+    dropped: Mutex<DroppedRequests>,
 }
 
 /// The request counts of a schema in a level, since startup.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     dispatched: AtomicU64,
-    rejected: [AtomicU64; Refusal::ALL.len()],
+    rejected: [AtomicU64; RejectReason::ALL.len()],
 }
 
 /// The schema and the level of a request.
@@ -107,7 +107,7 @@ pub(crate) struct Classified(Arc<Flows>);
 
 /// A rejected request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct Rejected {
     /// The `Retry-After` in seconds.
     pub(crate) retry_after_seconds: u32,
 }
@@ -118,7 +118,7 @@ impl FlowControl {
         let control = Self {
             total,
             // UPSTREAM: apiserver pkg/server/config.go (a quarter of the request timeout)
-            patience: request_timeout / 4,
+            max_wait: request_timeout / 4,
             configured: Mutex::default(),
             snapshot: ArcSwap::default(),
             seats: Arc::default(),
@@ -128,7 +128,7 @@ impl FlowControl {
         control
     }
 
-    fn configured(&self) -> MutexGuard<'_, Configured> {
+    fn configured(&self) -> MutexGuard<'_, ConfiguredObjects> {
         self.configured
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -173,7 +173,7 @@ impl FlowControl {
     }
 
     /// Builds the snapshot from stored objects. Missing mandatory objects are substituted.
-    fn compile(&self, configured: &mut Configured) {
+    fn compile(&self, configured: &mut ConfiguredObjects) {
         if configured.is_held {
             return;
         }
@@ -247,14 +247,18 @@ impl FlowControl {
     }
 
     /// Finds the schema and level of a request.
-    pub(crate) fn classify(&self, user: &UserInfo, asked: &Asked<'_>) -> Option<Classified> {
+    pub(crate) fn classify(
+        &self,
+        user: &UserInfo,
+        digest: &RequestDigest<'_>,
+    ) -> Option<Classified> {
         let snapshot = self.snapshot.load();
-        let candidates = match asked {
-            Asked::Resource(_) => &snapshot.of_resources,
-            Asked::Path { .. } => &snapshot.of_paths,
+        let candidates = match digest {
+            RequestDigest::Resource(_) => &snapshot.of_resources,
+            RequestDigest::Path { .. } => &snapshot.of_paths,
         };
         let mut candidates = candidates.iter();
-        let found = candidates.find(|flows| flows.schema.matches(user, asked));
+        let found = candidates.find(|flows| flows.schema.matches(user, digest));
         let found = found.or(snapshot.fallback.as_ref());
         found.map(|flows| Classified(Arc::clone(flows)))
     }
@@ -264,8 +268,8 @@ impl FlowControl {
         &self,
         classified: &Classified,
         user: &UserInfo,
-        asked: &Asked<'_>,
-    ) -> Result<Option<Seat>, Refused> {
+        digest: &RequestDigest<'_>,
+    ) -> Result<Option<Seat>, Rejected> {
         let flows = &classified.0;
         let Some(limits) = &flows.limits else {
             flows.counts.dispatched.fetch_add(1, Ordering::Relaxed);
@@ -276,29 +280,29 @@ impl FlowControl {
             let flow = match flows.schema.distinguisher {
                 Distinguisher::None => "",
                 Distinguisher::User => user.username.as_str(),
-                Distinguisher::Namespace => asked.namespace(),
+                Distinguisher::Namespace => digest.namespace(),
             };
             (queues, self.hasher.hash_one((&flows.schema.name, flow)))
         });
         let entry = self.seats.enter(flows.level.id, holder, queue);
         let entered = match entry {
             Entry::Seated(seat) => Ok(seat),
-            Entry::Refused(refusal) => Err(refusal),
-            Entry::Waiting(place) => place.wait(self.patience).await.ok_or(Refusal::TimeOut),
+            Entry::Rejected(reason) => Err(reason),
+            Entry::Waiting(place) => place.wait(self.max_wait).await.ok_or(RejectReason::TimeOut),
         };
         match entered {
             Ok(seat) => {
                 flows.counts.dispatched.fetch_add(1, Ordering::Relaxed);
                 Ok(Some(seat))
             }
-            Err(refusal) => {
-                flows.counts.rejected[refusal as usize].fetch_add(1, Ordering::Relaxed);
+            Err(reason) => {
+                flows.counts.rejected[reason as usize].fetch_add(1, Ordering::Relaxed);
                 let mut dropped = flows
                     .level
                     .dropped
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner);
-                Err(Refused {
+                Err(Rejected {
                     retry_after_seconds: dropped.record(unix_seconds()),
                 })
             }
@@ -336,10 +340,10 @@ impl FlowControl {
         );
         let mut rejected = Vec::new();
         for flows in &snapshot.all {
-            for refusal in Refusal::ALL {
-                let count = flows.counts.rejected[refusal as usize].load(Ordering::Relaxed);
+            for reason in RejectReason::ALL {
+                let count = flows.counts.rejected[reason as usize].load(Ordering::Relaxed);
                 if count > 0 {
-                    let labels = format!("{},reason=\"{}\"", of_flows(flows), refusal.name());
+                    let labels = format!("{},reason=\"{}\"", of_flows(flows), reason.name());
                     rejected.push((labels, count));
                 }
             }

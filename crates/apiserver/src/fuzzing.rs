@@ -17,9 +17,9 @@ use crate::authn::service_account::{Claims, Signer};
 use crate::authn::tokens::Tokens;
 use crate::authn::{ANONYMOUS, Authenticator};
 use crate::encoding;
-use crate::flow_control::{Asked, FlowControl};
+use crate::flow_control::{FlowControl, RequestDigest};
 use crate::http::listen::Peer;
-use crate::http::negotiate::{self, Offer, Sent};
+use crate::http::negotiate::{self, BodyEncoding, Offer};
 use crate::http::query::Query;
 use crate::http::request_info::{RequestInfo, Target, Verb};
 
@@ -69,8 +69,8 @@ pub fn meaning(method: &Method, path: &str, query: &str) -> Meaning {
 /// Parses the `Content-Type`: true for JSON, `None` if it is not supported.
 #[must_use]
 pub fn is_json(headers: &HeaderMap) -> Option<bool> {
-    let sent = negotiate::sent(headers, &negotiate::ACCEPTED).ok()?;
-    Some(sent == Sent::Json)
+    let sent = negotiate::body_encoding(headers, &negotiate::ACCEPTED).ok()?;
+    Some(sent == BodyEncoding::Json)
 }
 
 /// Negotiates the media types of a response and of a patch. Returns `true` for each that is supported.
@@ -80,7 +80,7 @@ pub fn negotiate(headers: &HeaderMap, query: &str) -> (bool, bool) {
         accepted: &negotiate::ACCEPTED,
         tables: true,
     };
-    let wanted = negotiate::wanted(headers, &Query::parse(query), offer);
+    let wanted = negotiate::negotiate(headers, &Query::parse(query), offer);
     (
         wanted.is_ok(),
         negotiate::patch_type(headers, false).is_ok(),
@@ -244,7 +244,7 @@ impl Classification {
     /// Classifies the request once. Returns true if it has a level.
     #[must_use]
     pub fn run(&self) -> bool {
-        let asked = Asked::Resource(&self.target);
-        self.control.classify(&self.user, &asked).is_some()
+        let digest = RequestDigest::Resource(&self.target);
+        self.control.classify(&self.user, &digest).is_some()
     }
 }

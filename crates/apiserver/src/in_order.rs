@@ -47,7 +47,7 @@ impl InOrder {
     }
 
     /// Waits until all writes in progress have ended.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn idle(&self) {
         let begun = self.open().next;
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
@@ -119,15 +119,15 @@ mod tests {
     #[tokio::test]
     async fn waits_for_those_that_have_begun_and_no_others() {
         let writes = Arc::new(InOrder::default());
-        writes.settled().await;
+        writes.idle().await;
         let (one, two) = (writes.turn("/a").await, writes.turn("/b").await);
-        let mut settled = Box::pin(writes.settled());
-        assert!(poll!(settled.as_mut()).is_pending());
+        let mut idle = Box::pin(writes.idle());
+        assert!(poll!(idle.as_mut()).is_pending());
         let later = writes.turn("/c").await;
         drop(two);
-        assert!(poll!(settled.as_mut()).is_pending());
+        assert!(poll!(idle.as_mut()).is_pending());
         drop(one);
-        settled.await;
+        idle.await;
         drop(later);
     }
 
@@ -139,7 +139,7 @@ mod tests {
         assert!(poll!(given_up.as_mut()).is_pending());
         drop(given_up);
         drop(first);
-        writes.settled().await;
+        writes.idle().await;
         drop(writes.turn("/a").await);
         assert!(writes.open().keys.is_empty());
     }

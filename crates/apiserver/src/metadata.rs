@@ -52,7 +52,7 @@ pub(crate) fn set(object: &mut Value, member: &str, value: impl Into<Value>) {
 }
 
 /// Removes fields that clients cannot set.
-pub(crate) fn wipe(object: &mut Value) {
+pub(crate) fn wipe_system_fields(object: &mut Value) {
     change(object, |metadata| {
         for member in [
             "creationTimestamp",
@@ -69,7 +69,7 @@ pub(crate) fn wipe(object: &mut Value) {
 /// Removes the selfLink of a changed object or a webhook's patch. Dry runs return it.
 ///
 /// UPSTREAM: apiserver pkg/storage/util.go (PrepareObjectForStorage)
-pub(crate) fn forget_link(object: &mut Value) {
+pub(crate) fn clear_self_link(object: &mut Value) {
     if object.pointer("/metadata/selfLink").is_some() {
         change(object, |metadata| {
             metadata.remove("selfLink");

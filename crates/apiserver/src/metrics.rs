@@ -230,12 +230,12 @@ pub(crate) struct Served {
 
 /// A request in flight, until dropped.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub(crate) struct InFlightRequest {
     requests: Arc<Requests>,
     writes: bool,
 }
 
-impl Drop for Entered {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.requests.families().add_in_flight(self.writes, -1);
     }
@@ -312,17 +312,17 @@ impl Requests {
     }
 
     /// Records the start of a request that is not long-running.
-    pub(crate) fn enter(self: &Arc<Self>, method: &Method) -> Entered {
+    pub(crate) fn enter(self: &Arc<Self>, method: &Method) -> InFlightRequest {
         let writes = !matches!(*method, Method::GET | Method::HEAD);
         self.families().add_in_flight(writes, 1);
-        Entered {
+        InFlightRequest {
             requests: Arc::clone(self),
             writes,
         }
     }
 
     /// Counts a request that was rejected due to overload.
-    pub(crate) fn refuse(&self, labels: Labels<'_>) {
+    pub(crate) fn reject(&self, labels: Labels<'_>) {
         let code = StatusCode::TOO_MANY_REQUESTS;
         self.families().count(labels, code);
     }

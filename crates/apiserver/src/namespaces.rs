@@ -78,7 +78,7 @@ impl Namespaces for NamespaceCache {
     fn fetch<'f>(&'f self, name: &'f str) -> BoxFuture<'f, Result<Arc<Namespace>, NamespaceError>> {
         Box::pin(async move {
             // The store may already contain a namespace whose write is not complete.
-            self.order.settled().await;
+            self.order.idle().await;
             if let Some(known) = self.cached(name) {
                 return Ok(known);
             }

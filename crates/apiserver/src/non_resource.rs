@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use crate::aggregation::{self, Aggregator};
 use crate::error::{method_not_allowed, no_such_resource, read_failed};
 use crate::flow_control::FlowControl;
-use crate::http::body::{Body, Pieces, Response};
-use crate::http::negotiate::Wanted;
+use crate::http::body::{Body, Chunks, Response};
+use crate::http::negotiate::Negotiated;
 use crate::http::query::Query;
 use crate::metrics::slis::HealthChecks;
 use crate::metrics::{Requests, process};
@@ -176,14 +176,14 @@ async fn stored_objects(storage: &Storage, snapshot: &Snapshot, out: &mut String
 /// A snapshot, read while it is sent.
 fn snapshot_of(snapshot: lockgate_store::Snapshot) -> Response {
     let mut response = with_type(200, Bytes::new(), "application/octet-stream");
-    *response.body_mut() = Body::pieces(Sent(snapshot.bytes()));
+    *response.body_mut() = Body::chunks(Sent(snapshot.bytes()));
     response
 }
 
 #[derive(Debug)]
 struct Sent(SnapshotBytes);
 
-impl Pieces for Sent {
+impl Chunks for Sent {
     fn next(&mut self, size: usize) -> Option<Bytes> {
         self.0.next_piece(size)
     }
@@ -222,12 +222,12 @@ impl NonResource {
         query: &Query,
     ) -> Response {
         if !matches!(*method, Method::GET | Method::HEAD) {
-            return failed(&method_not_allowed(), Wanted::PLAIN.encoding);
+            return failed(&method_not_allowed(), Negotiated::PLAIN.encoding);
         }
         let snapshot = self.registry.snapshot();
         let strings: Vec<&str> = segments.iter().map(String::as_str).collect();
         if *method == Method::HEAD && !allows_head(&snapshot, &strings) {
-            return failed(&method_not_allowed(), Wanted::PLAIN.encoding);
+            return failed(&method_not_allowed(), Negotiated::PLAIN.encoding);
         }
         let pretty = query.flag("pretty").unwrap_or_default();
         let found = |value: Option<Value>| {
@@ -236,7 +236,7 @@ impl NonResource {
         let listed = |value: Option<Value>, group: &str| match value {
             // UPSTREAM: a built-in group handles every path below it.
             None if lockgate_kinds::resource::resources().any(|known| known.group == group) => {
-                failed(&no_such_resource(), Wanted::PLAIN.encoding)
+                failed(&no_such_resource(), Negotiated::PLAIN.encoding)
             }
             value => found(value),
         };
@@ -330,7 +330,7 @@ impl NonResource {
             },
             ["lockgate", "snapshot"] => match self.storage.store().snapshot().await {
                 Ok(snapshot) => snapshot_of(snapshot),
-                Err(error) => failed(&read_failed(error, 0), Wanted::PLAIN.encoding),
+                Err(error) => failed(&read_failed(error, 0), Negotiated::PLAIN.encoding),
             },
             _ => page_not_found(),
         }

@@ -14,7 +14,7 @@
 
 pub(crate) mod effects;
 mod follow;
-mod settled;
+mod reconciled;
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,14 +35,14 @@ use crate::request::ObjectPath;
 use crate::tasks::Tasks;
 use effects::{Effect, Effects};
 use follow::{Followed, Follower};
-use settled::{Settled, Settling};
+use reconciled::{PendingReconcile, Reconciled};
 
 /// The maximum wait of a new namespace for its default objects. With a longer one, a slow webhook for ServiceAccounts
 /// would block namespaces.
-const NAMESPACE_PATIENCE: Duration = Duration::from_millis(500);
+const NAMESPACE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum wait of a CustomResourceDefinition for its status. kube-apiserver does not wait at all; clients of a
 /// local server rely on CustomResourceDefinitions being served when their creation returns.
-const DEFINITION_PATIENCE: Duration = Duration::from_secs(10);
+const DEFINITION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Stored objects. Cloning it is cheap.
 #[derive(Debug, Clone)]
@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) applying: Mutex<()>,
     /// True if a controller creates default objects in every namespace.
     pub(crate) namespaces_settle: bool,
-    pub(crate) settled: Settled,
+    pub(crate) reconciled: Reconciled,
     pub(crate) tasks: Tasks,
     /// The effects of writes by other servers.
     pub(crate) followed: Followed,
@@ -185,8 +185,8 @@ impl Storage {
     }
 
     /// The writes that controllers have processed.
-    pub(crate) fn settled(&self) -> &Settled {
-        &self.shared.settled
+    pub(crate) fn reconciled(&self) -> &Reconciled {
+        &self.shared.reconciled
     }
 
     /// The key prefix of a resource, in a namespace or in all.
@@ -260,7 +260,11 @@ impl Storage {
 
     /// The error of converting a custom resource with undecodable metadata to the storage version. In the request's
     /// version such metadata is dropped.
-    pub(crate) fn spoiled_metadata(&self, object: &Value, resource: &Resource) -> Option<Failure> {
+    pub(crate) fn metadata_conversion_failure(
+        &self,
+        object: &Value,
+        resource: &Resource,
+    ) -> Option<Failure> {
         if resource.is_storage_version() {
             return None;
         }
@@ -327,13 +331,13 @@ impl Storage {
             return Ok(Stored { revision, bytes });
         }
         let is_new_namespace = resource.is_namespace() && matches!(change, Change::Insert(_));
-        let settling = self.settling(resource, key, is_new_namespace);
+        let pending = self.pending_reconcile(resource, key, is_new_namespace);
         let resource = stored.as_ref().unwrap_or(resource);
         let effect = effects::prepare_write(resource, object.into_owned())?;
         if self.shared.store.is_shared() {
             let revision = self.shared.write(key, change, bytes.clone()).await?;
             self.shared.followed.wait(revision).await;
-            self.settle(settling, revision).await;
+            self.wait_until_reconciled(pending, revision).await;
             return Ok(Stored { revision, bytes });
         }
         let (written_key, written) = (key.to_owned(), bytes.clone());
@@ -344,7 +348,7 @@ impl Storage {
                 Ok(revision)
             })
             .await?;
-        self.settle(settling, revision).await;
+        self.wait_until_reconciled(pending, revision).await;
         Ok(Stored { revision, bytes })
     }
 
@@ -359,11 +363,11 @@ impl Storage {
             let (revision, _) = self.shared.store.delete(key, expected).await?;
             return Ok(revision);
         }
-        let settling = self.settling(resource, key, false);
+        let pending = self.pending_reconcile(resource, key, false);
         if self.shared.store.is_shared() {
             let (revision, _) = self.shared.store.delete(key, expected).await?;
             self.shared.followed.wait(revision).await;
-            self.settle(settling, revision).await;
+            self.wait_until_reconciled(pending, revision).await;
             return Ok(revision);
         }
         let (removed_key, removed) = (key.to_owned(), Arc::clone(resource));
@@ -377,7 +381,7 @@ impl Storage {
                 Ok(revision)
             })
             .await?;
-        self.settle(settling, revision).await;
+        self.wait_until_reconciled(pending, revision).await;
         Ok(revision)
     }
 
@@ -394,7 +398,7 @@ impl Storage {
         let writing = write(Arc::clone(&self.shared));
         let (order, key) = (Arc::clone(&self.shared.order), key.to_owned());
         let (answer, answered) = oneshot::channel();
-        self.shared.tasks.spawn_to_end(async move {
+        self.shared.tasks.spawn_to_completion(async move {
             let turn = order.turn(&key).await;
             let written = writing.await;
             drop(turn);
@@ -476,7 +480,7 @@ impl Storage {
         if self.shared.store.is_shared() {
             return Ok(self.shared.followed.catch_up(&*self.shared.store).await?);
         }
-        self.shared.order.settled().await;
+        self.shared.order.idle().await;
         Ok(())
     }
 
@@ -494,27 +498,31 @@ impl Storage {
     }
 
     /// Registers for the controller to wait for, before the write so that it cannot be missed.
-    fn settling(
+    fn pending_reconcile(
         &self,
         resource: &Resource,
         key: &str,
         creates_namespace: bool,
-    ) -> Option<Settling<'_>> {
-        let patience = if resource.is_definition() {
-            DEFINITION_PATIENCE
+    ) -> Option<PendingReconcile<'_>> {
+        let timeout = if resource.is_definition() {
+            DEFINITION_TIMEOUT
         } else if creates_namespace && self.shared.namespaces_settle {
-            NAMESPACE_PATIENCE
+            NAMESPACE_TIMEOUT
         } else {
             return None;
         };
         self.waits
-            .then(|| self.shared.settled.expect(key, patience))
+            .then(|| self.shared.reconciled.expect(key, timeout))
     }
 
-    async fn settle(&self, settling: Option<Settling<'_>>, revision: Revision) {
-        if let Some(settling) = settling {
+    async fn wait_until_reconciled(
+        &self,
+        pending: Option<PendingReconcile<'_>>,
+        revision: Revision,
+    ) {
+        if let Some(pending) = pending {
             tokio::select! {
-                () = settling.wait(revision) => {}
+                () = pending.wait(revision) => {}
                 () = self.shared.tasks.stopped() => {}
             }
         }

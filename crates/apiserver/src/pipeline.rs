@@ -34,10 +34,10 @@ use crate::access_reviews::Reviewer;
 use crate::aggregation::{Aggregator, Forward, Remote, forward};
 use crate::audit::{Audit, Event};
 use crate::authn::Authenticator;
-use crate::authn::impersonation::{Action, Impersonated, Impersonator, is_asked};
+use crate::authn::impersonation::{Action, Impersonated, Impersonator, is_requested};
 use crate::authn::service_account::Signer;
 use crate::authz::rbac::MASTERS;
-use crate::authz::{self, Asked, Authorized};
+use crate::authz::{self, Authorized, RequestedObject};
 use crate::config::AdmissionConsistency;
 use crate::decode::body;
 use crate::decode::write::{Encoded, Write};
@@ -45,7 +45,7 @@ use crate::error::{
     Failure, Outcome, bad_request, forbidden, internal, method_not_allowed, method_not_supported,
     no_such_resource, timeout, too_many_requests,
 };
-use crate::flow_control::{Asked as Asking, Classified, FlowControl};
+use crate::flow_control::{Classified, FlowControl, RequestDigest};
 use crate::heavy::{self, Heavy};
 use crate::http::body::{Body, Response};
 use crate::http::in_flight::{InFlight, Permit, TREE};
@@ -56,18 +56,18 @@ use crate::http::query::{Query, unescape};
 use crate::http::request_info::{RequestInfo, Target, Verb};
 use crate::metrics::{Labels, Requests, Served};
 use crate::non_resource::NonResource;
-use crate::read::watch::Shown;
+use crate::read::watch::Representation;
 use crate::read::{components, get, list, watch};
 use crate::registry::{Registry, Resource, Subresource};
 use crate::request::Request;
 use crate::respond::{self, Reply, Tables};
-use crate::tasks::{Tasks, ToEnd};
+use crate::tasks::{RunToCompletion, Tasks};
 use crate::write::{
     Writer, bind, connect, create, delete, evict, patch, scale, token_request, update,
 };
 
 /// The size of responses that is not accounted for: the number of requests is limited, too.
-const SMALL_ANSWER: usize = 64 << 10;
+const UNRESERVED_RESPONSE_BYTES: usize = 64 << 10;
 /// Paths of health checks.
 const HEALTH: [&str; 3] = ["healthz", "livez", "readyz"];
 
@@ -98,7 +98,7 @@ pub(crate) struct Pipeline {
     pub(crate) reads_in_flight: InFlight,
     pub(crate) writes_in_flight: InFlight,
     /// The memory for bodies and responses.
-    pub(crate) room: InFlight,
+    pub(crate) memory: InFlight,
     /// The memory for large writes in progress.
     pub(crate) trees: InFlight,
     /// The threads of large writes.
@@ -112,7 +112,7 @@ impl Service for Pipeline {
     type Peer = Peer;
     type Body = Body;
 
-    async fn answer(
+    async fn handle(
         self: Arc<Self>,
         peer: Arc<Peer>,
         request: http::Request<Incoming>,
@@ -142,21 +142,21 @@ impl Service for Pipeline {
         };
         // Boxed, since the future is large, and the connection and a task move it several times.
         if matches!(received.head.method, Method::GET | Method::HEAD) {
-            let answer = received.answer(info, incoming, upgrade).instrument(span);
+            let answer = received.handle(info, incoming, upgrade).instrument(span);
             return Box::pin(answer).await;
         }
         // A started write completes even if its client disconnects: stored changes are audited.
         let bytes = incoming.size_hint().exact();
         let is_heavy =
             bytes.is_none_or(|bytes| bytes > heavy::LARGE) || self.is_heavy(info.as_ref()).await;
-        let answer = Box::pin(received.answer(info, incoming, upgrade).instrument(span));
-        self.run_to_end(is_heavy, answer).await
+        let answer = Box::pin(received.handle(info, incoming, upgrade).instrument(span));
+        self.run_to_completion(is_heavy, answer).await
     }
 }
 
 impl Pipeline {
     /// Handles a request until it completes, even if its client disconnects or the server stops.
-    async fn run_to_end(
+    async fn run_to_completion(
         &self,
         is_heavy: bool,
         answer: impl Future<Output = Response> + Unpin + Send + 'static,
@@ -166,7 +166,7 @@ impl Pipeline {
             let answered = self.heavy.spawn(answer).await;
             answered.map_err(|error| error.to_string())
         } else {
-            let answered = ToEnd::new(answer).await;
+            let answered = RunToCompletion::new(answer).await;
             answered.map_err(|error| error.to_string())
         };
         answered.unwrap_or_else(|error| {
@@ -222,7 +222,7 @@ struct Received {
 
 impl Received {
     /// Processes the request, from its head to its audit event.
-    async fn answer(
+    async fn handle(
         self,
         info: Option<RequestInfo>,
         mut incoming: Incoming,
@@ -286,7 +286,7 @@ impl Received {
             event.target(target, &target.asked_name(&self.query));
         }
         if !info.is_long_running()
-            && let Err(failure) = allowed_time(&self.query, self.pipeline.request_timeout)
+            && let Err(failure) = request_timeout(&self.query, self.pipeline.request_timeout)
         {
             return self.fail(&failure, encoding, event);
         }
@@ -298,7 +298,7 @@ impl Received {
         }
         let user = match self.identify(&info, event).await {
             Ok(user) => user,
-            Err(failure) => return self.refuse(&failure, encoding, event),
+            Err(failure) => return self.reject(&failure, encoding, event),
         };
         let arrived = Instant::now();
         let entered = match &self.pipeline.flow_control {
@@ -308,7 +308,7 @@ impl Received {
         let (classified, permit) = match entered {
             Ok(entered) => entered,
             Err(refused) => {
-                self.observe_refused(&info);
+                self.observe_rejected(&info);
                 return *refused;
             }
         };
@@ -347,7 +347,7 @@ impl Received {
                 if info.is_long_running() && target.verb != Verb::Watch {
                     return Ok((None, None));
                 }
-                Asking::Resource(target)
+                RequestDigest::Resource(target)
             }
             RequestInfo::NonResource { path, .. } => {
                 let verb = match self.head.method {
@@ -357,7 +357,7 @@ impl Received {
                         &lower
                     }
                 };
-                Asking::Path { verb, path }
+                RequestDigest::Path { verb, path }
             }
         };
         let Some(classified) = control.classify(user, &asked) else {
@@ -410,7 +410,7 @@ impl Received {
         let (target, is_routed) = match info {
             RequestInfo::NonResource { path, segments } => {
                 if let Err(failure) = self.authorize_path(&user, &path, event) {
-                    return self.refuse(&failure, encoding, event);
+                    return self.reject(&failure, encoding, event);
                 }
                 if let Some(remote) = self.remote_document(&segments) {
                     let connection = (incoming, upgrade);
@@ -432,13 +432,13 @@ impl Received {
         };
         let authorized = match self.authorize(target, user, event) {
             Ok(authorized) => authorized,
-            Err(failure) => return self.refuse(&failure, encoding, event),
+            Err(failure) => return self.reject(&failure, encoding, event),
         };
         let target = authorized.target();
         let aggregator = &self.pipeline.aggregator;
         if let Some(remote) = aggregator.find(&target.group, &target.version) {
             // Only the aggregated server knows which of its requests are long-running; all others have a deadline.
-            let lasts = target.verb == Verb::Watch || is_long(target);
+            let lasts = target.verb == Verb::Watch || is_long_running(target);
             let connection = (incoming, upgrade);
             let user = authorized.user();
             let forward = self.forward(&remote, user, connection, lasts, encoding, event);
@@ -509,7 +509,7 @@ impl Received {
     }
 
     /// Counts a rejected request, without its path, which may be arbitrary.
-    fn observe_refused(&self, info: &RequestInfo) {
+    fn observe_rejected(&self, info: &RequestInfo) {
         let snapshot = self.pipeline.registry.snapshot();
         let is_served = |target: &Target| {
             let found = snapshot.find(&target.group, &target.version, &target.resource);
@@ -521,7 +521,7 @@ impl Received {
             }
             _ => Labels::of_path(&self.head, &self.query),
         };
-        self.pipeline.requests.refuse(labels);
+        self.pipeline.requests.reject(labels);
     }
 
     /// The server of a discovery or OpenAPI document of one version of a group, if it is not this one.
@@ -561,12 +561,12 @@ impl Received {
         if path.is_none_or(|path| path.starts_with("//") || path.split('/').any(has_dots)) {
             return respond::page_not_found();
         }
-        let read = body::read(incoming, &self.pipeline.room, &user.username).await;
-        let (body, room) = match read {
+        let read = body::read(incoming, &self.pipeline.memory, &user.username).await;
+        let (body, memory_permit) = match read {
             Ok(read) => read,
             Err(failure) => return self.fail(&failure, encoding, event),
         };
-        let allowed = allowed_time(&self.query, self.pipeline.request_timeout);
+        let allowed = request_timeout(&self.query, self.pipeline.request_timeout);
         let allowed = allowed.unwrap_or(self.pipeline.request_timeout);
         let request = Forward {
             method: &self.head.method,
@@ -579,7 +579,7 @@ impl Received {
             deadline: (!lasts).then(|| self.started + allowed),
         };
         let response = forward(&self.pipeline.aggregator, &remote, request).await;
-        drop(room);
+        drop(memory_permit);
         response
     }
 
@@ -589,7 +589,7 @@ impl Received {
     }
 
     /// The response to a rejected request.
-    fn refuse(&self, failure: &Failure, encoding: Encoding, event: &mut Event) -> Response {
+    fn reject(&self, failure: &Failure, encoding: Encoding, event: &mut Event) -> Response {
         event.respond_status(failure);
         respond::refused(failure, encoding)
     }
@@ -604,7 +604,7 @@ impl Received {
             .await?;
         event.user(&user);
         event.receive();
-        if !is_asked(headers) {
+        if !is_requested(headers) {
             return Ok(user);
         }
         // The request is authorized again for the impersonated user.
@@ -666,7 +666,7 @@ impl Received {
     fn authorize(&self, target: Target, user: UserInfo, event: &mut Event) -> Outcome<Authorized> {
         let name = target.asked_name(&self.query);
         let (field_selector, label_selector) = target.selectors(&self.query);
-        let asked = Asked {
+        let asked = RequestedObject {
             name: &name,
             field_selector,
             label_selector,
@@ -692,7 +692,7 @@ impl Received {
         if verb == Verb::Watch || part.is_some_and(connect::is_connection) {
             return self.dispatch(request, incoming, event).await;
         }
-        let allowed = allowed_time(&self.query, self.pipeline.request_timeout)?;
+        let allowed = request_timeout(&self.query, self.pipeline.request_timeout)?;
         // deletecollection has no timeout: each deletion has its own calls.
         if verb != Verb::DeleteCollection {
             let within = if verb.writes() {
@@ -717,7 +717,7 @@ impl Received {
         let resource = &request.resource;
         if resource.is_custom() {
             let target = request.target();
-            if is_elsewhere(target, resource) {
+            if is_out_of_scope(target, resource) {
                 return Ok(respond::page_not_found());
             }
             check_custom(target, resource)?;
@@ -760,7 +760,7 @@ impl Received {
             tables: verbs.iter().any(|verb| verb != "create")
                 && !part.is_some_and(|part| has_no_table(resource, part)),
         };
-        let wanted = negotiate::wanted(&self.head.headers, &self.query, offer)?;
+        let wanted = negotiate::negotiate(&self.head.headers, &self.query, offer)?;
         if let Some(part) = part.filter(|_| connects) {
             let reply = Box::pin(self.connect(request, part)).await?;
             return reply.into_response(wanted);
@@ -775,12 +775,12 @@ impl Received {
         let storage = &writer.storage;
         if verb == Verb::Watch && part.is_none() {
             let tables = tables?;
-            let shown = (Shown { wanted, tables }, &self.pipeline.room);
+            let shown = (Representation { wanted, tables }, &self.pipeline.memory);
             let watch = watch::watch(storage, tasks, request, &self.query, shown);
             return Box::pin(watch).await;
         }
         // The memory reservation of the request, and the size of the processed data.
-        let (mut room, mut size) = (None, 0);
+        let (mut memory_permit, mut size) = (None, 0);
         let reply = match (verb, part) {
             (Verb::Get, None) if components::is_component(resource) => {
                 Box::pin(components::get(storage, request)).await?
@@ -796,7 +796,7 @@ impl Received {
                 let found = Box::pin(list::find(storage, request, &self.query, false)).await?;
                 let is_streamed = wanted.is_compact() && resource.is_shown_as_stored();
                 if !is_streamed {
-                    room = self.room(request, found.bytes())?;
+                    memory_permit = self.reserve_memory(request, found.bytes())?;
                 }
                 size = found.bytes();
                 Box::pin(list::list(storage, request, found)).await?
@@ -804,11 +804,11 @@ impl Received {
             (Verb::Unknown | Verb::Proxy, _) => return Err(method_not_allowed()),
             (_, part) => {
                 let user = request.user().username.as_str();
-                let (body, permit) = body::read(incoming, &self.pipeline.room, user).await?;
-                room = permit;
+                let (body, permit) = body::read(incoming, &self.pipeline.memory, user).await?;
+                memory_permit = permit;
                 event.request_body(&body);
-                let _trees = match room {
-                    Some(_) => Some(body::tree_room(&body, &self.pipeline.trees, user).await?),
+                let _trees = match memory_permit {
+                    Some(_) => Some(body::reserve_trees(&body, &self.pipeline.trees, user).await?),
                     None => None,
                 };
                 let write = self.decode(request, part, &body)?;
@@ -823,22 +823,22 @@ impl Received {
             };
             reply.into_response(wanted)
         })?;
-        if room.is_none() && verb == Verb::Get {
-            room = self.room(request, response.body().kept_bytes() / TREE)?;
+        if memory_permit.is_none() && verb == Verb::Get {
+            memory_permit = self.reserve_memory(request, response.body().kept_bytes() / TREE)?;
         }
-        if let Some(room) = room {
-            response.body_mut().hold_room(room);
+        if let Some(memory_permit) = memory_permit {
+            response.body_mut().hold_permit(memory_permit);
         }
         Ok(response)
     }
 
     /// Reserves memory for objects of this size. Small ones need none.
-    fn room(&self, request: &Request, bytes: usize) -> Outcome<Option<Permit>> {
-        if bytes * TREE <= SMALL_ANSWER {
+    fn reserve_memory(&self, request: &Request, bytes: usize) -> Outcome<Option<Permit>> {
+        if bytes * TREE <= UNRESERVED_RESPONSE_BYTES {
             return Ok(None);
         }
         let user = request.user().username.as_str();
-        let taken = self.pipeline.room.take(user, bytes * TREE);
+        let taken = self.pipeline.memory.take(user, bytes * TREE);
         taken.map(Some).ok_or_else(too_many_requests)
     }
 
@@ -901,7 +901,7 @@ fn serves(resource: &Resource, target: &Target) -> bool {
 }
 
 /// Returns true if the request is long-running.
-fn is_long(target: &Target) -> bool {
+fn is_long_running(target: &Target) -> bool {
     RequestInfo::Resource(target.clone()).is_long_running()
 }
 
@@ -963,7 +963,7 @@ fn is_built_in(group: &str) -> bool {
 }
 
 /// Returns true if a path is outside the scope of a custom resource, and therefore not found.
-fn is_elsewhere(target: &Target, resource: &Resource) -> bool {
+fn is_out_of_scope(target: &Target, resource: &Resource) -> bool {
     match (resource.names.namespaced, target.namespace.is_empty()) {
         (false, false) => true,
         (true, true) => !matches!(target.verb, Verb::List | Verb::Watch),
@@ -990,7 +990,7 @@ fn check_custom(target: &Target, resource: &Resource) -> Outcome<()> {
 }
 
 /// The timeout of a request: the client's, limited by the server's.
-fn allowed_time(query: &Query, most: Duration) -> Outcome<Duration> {
+fn request_timeout(query: &Query, most: Duration) -> Outcome<Duration> {
     let text = query.text("timeout");
     if text.is_empty() {
         return Ok(most);

@@ -28,7 +28,7 @@ use crate::write::{Writer, create};
 const PROGRAM: &str = "kube-controller-manager";
 
 /// The maximum number of cached parsed objects: LimitRanges, quotas, classes, accounts, namespaces.
-const MAX_KEPT: usize = 4096;
+const MAX_CACHED: usize = 4096;
 
 /// The server's objects, for its plugins.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Objects {
         let object = writer.storage.decode(entry, resource).await;
         let object = Arc::new(object.map_err(|failure| LookupError(failure.0.message))?);
         let mut kept = kept();
-        if kept.len() >= MAX_KEPT {
+        if kept.len() >= MAX_CACHED {
             kept.clear();
         }
         kept.insert(entry.key.to_string(), (entry.revision, Arc::clone(&object)));

@@ -15,7 +15,7 @@ use lockgate_api::field::{FieldError, FieldErrors, Path};
 use lockgate_api::registration::policy::{
     Binding, ParamKind, Policy, Registered, decode_binding, decode_policy,
 };
-use lockgate_kinds::kind::ServerPart;
+use lockgate_kinds::kind::ServerComponent;
 use lockgate_store::{Entry, List, ReadAt, Revision, Store};
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ pub(crate) fn authorize_params(
     old: Option<&Value>,
     user: &UserInfo,
 ) -> Outcome<FieldErrors> {
-    let Some(ServerPart::Policies(what)) = resource.configures() else {
+    let Some(ServerComponent::Policies(what)) = resource.component() else {
         return Ok(FieldErrors::new());
     };
     let groups = user.groups.as_deref().unwrap_or_default();
@@ -86,7 +86,7 @@ pub(crate) fn authorize_params(
             if matches!(&old, Some(Read::Policy(old)) if old.param_kind == new.param_kind) {
                 return Ok(FieldErrors::new());
             }
-            ("paramKind", refuse_kind(access, kind, user))
+            ("paramKind", reject_kind(access, kind, user))
         }
         (Read::Binding(new), old) => {
             if new.param_ref.is_none() {
@@ -99,7 +99,7 @@ pub(crate) fn authorize_params(
             if matches!(&old, Some(Read::Binding(old)) if same(old)) {
                 return Ok(FieldErrors::new());
             }
-            ("paramRef", refuse_reference(access, &new, user))
+            ("paramRef", reject_reference(access, &new, user))
         }
     };
     let spec = Path::root("spec");
@@ -108,7 +108,7 @@ pub(crate) fn authorize_params(
     Ok(refused.into_iter().collect())
 }
 
-fn refuse_kind(access: &Access<'_>, kind: &ParamKind, user: &UserInfo) -> Option<String> {
+fn reject_kind(access: &Access<'_>, kind: &ParamKind, user: &UserInfo) -> Option<String> {
     let (group, _) = kind.group_version();
     let resource = resource_of(access.registry, kind);
     let resource = resource.as_ref().map_or("*", |resource| resource.plural());
@@ -124,7 +124,7 @@ fn refuse_kind(access: &Access<'_>, kind: &ParamKind, user: &UserInfo) -> Option
     ))
 }
 
-fn refuse_reference(access: &Access<'_>, binding: &Binding, user: &UserInfo) -> Option<String> {
+fn reject_reference(access: &Access<'_>, binding: &Binding, user: &UserInfo) -> Option<String> {
     let param_ref = binding.param_ref.as_ref()?;
     let verb = if param_ref.name.is_empty() {
         "list"

@@ -19,7 +19,7 @@ use lockgate_admission::host::Equivalent;
 use lockgate_admission::request::{kind, resource};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_api::kube_version::KubeVersion;
-use lockgate_kinds::kind::ServerPart;
+use lockgate_kinds::kind::ServerComponent;
 use lockgate_kinds::resource::{is_served, resources};
 
 use openapi::DescriptionText;
@@ -133,8 +133,8 @@ impl Resource {
     }
 
     /// The server state that is derived from its objects.
-    pub(crate) fn configures(&self) -> Option<ServerPart> {
-        self.shape.row()?.rules.configures()
+    pub(crate) fn component(&self) -> Option<ServerComponent> {
+        self.shape.row()?.rules.component()
     }
 
     pub(crate) fn is_namespace(&self) -> bool {

@@ -106,7 +106,7 @@ impl Request {
         }
     }
 
-    pub(crate) fn is_overdue(&self) -> bool {
+    pub(crate) fn is_past_deadline(&self) -> bool {
         self.deadline
             .is_some_and(|deadline| deadline <= Instant::now())
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::encoding;
 use crate::error::{Failure, Outcome, bad_request, internal};
 use crate::http::body::{Body, Response};
-use crate::http::negotiate::{Encoding, PROTOBUF, View, Wanted};
+use crate::http::negotiate::{Encoding, Negotiated, PROTOBUF, View};
 use crate::http::query::Query;
 use crate::registry::{Resource, split_api_version};
 use crate::request::Recorded;
@@ -136,7 +136,7 @@ impl Reply {
     }
 
     /// The response in the negotiated format.
-    pub(crate) fn into_response(self, wanted: Wanted) -> Outcome<Response> {
+    pub(crate) fn into_response(self, wanted: Negotiated) -> Outcome<Response> {
         let text = match (self.payload, wanted.view) {
             (Payload::Stored(list), view) => {
                 let list = match view {
@@ -145,7 +145,7 @@ impl Reply {
                 };
                 let as_is = wanted.encoding == Encoding::Json { pretty: false };
                 if as_is && list.size() > STREAMED {
-                    return Ok(headed(self.code, Body::pieces(list), "application/json"));
+                    return Ok(headed(self.code, Body::chunks(list), "application/json"));
                 }
                 list.text()?
             }
@@ -180,7 +180,7 @@ pub(crate) struct Tables {
 
 impl Tables {
     /// The requested table options; `None` if the client wants objects.
-    pub(crate) fn wanted(wanted: Wanted, query: &Query) -> Outcome<Option<Self>> {
+    pub(crate) fn wanted(wanted: Negotiated, query: &Query) -> Outcome<Option<Self>> {
         let View::Table(version) = wanted.view else {
             return Ok(None);
         };

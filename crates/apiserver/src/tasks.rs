@@ -65,7 +65,7 @@ impl Tasks {
     }
 
     /// Runs a task to completion; shutdown waits for it.
-    pub(crate) fn spawn_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn_to_completion(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(task);
     }
 
@@ -96,20 +96,20 @@ impl Tasks {
 
 /// A future that runs to completion: if the polling task is dropped, the rest is spawned.
 #[derive(Debug)]
-pub(crate) struct ToEnd<F: Future<Output: Send> + Unpin + Send + 'static>(Option<F>);
+pub(crate) struct RunToCompletion<F: Future<Output: Send> + Unpin + Send + 'static>(Option<F>);
 
 /// The future panicked; other tasks are not affected.
 #[derive(Debug, thiserror::Error)]
 #[error("a task panicked")]
 pub(crate) struct Panicked;
 
-impl<F: Future<Output: Send> + Unpin + Send + 'static> ToEnd<F> {
+impl<F: Future<Output: Send> + Unpin + Send + 'static> RunToCompletion<F> {
     pub(crate) fn new(future: F) -> Self {
         Self(Some(future))
     }
 }
 
-impl<F: Future<Output: Send> + Unpin + Send + 'static> Future for ToEnd<F> {
+impl<F: Future<Output: Send> + Unpin + Send + 'static> Future for RunToCompletion<F> {
     type Output = Result<F::Output, Panicked>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -128,7 +128,7 @@ impl<F: Future<Output: Send> + Unpin + Send + 'static> Future for ToEnd<F> {
     }
 }
 
-impl<F: Future<Output: Send> + Unpin + Send + 'static> Drop for ToEnd<F> {
+impl<F: Future<Output: Send> + Unpin + Send + 'static> Drop for RunToCompletion<F> {
     fn drop(&mut self) {
         if let (Some(rest), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(rest);
@@ -146,7 +146,7 @@ mod tests {
     async fn goes_on_when_it_is_given_up() {
         let (go, gone) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        let mut work = ToEnd::new(Box::pin(async move {
+        let mut work = RunToCompletion::new(Box::pin(async move {
             gone.await.unwrap();
             end.send(7).unwrap();
         }));
@@ -158,8 +158,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_the_end_of_it() {
-        assert_eq!(ToEnd::new(Box::pin(async { 7 })).await.unwrap(), 7);
-        let panics = ToEnd::new(Box::pin(async { assert_eq!(1, 2) }));
+        assert_eq!(
+            RunToCompletion::new(Box::pin(async { 7 })).await.unwrap(),
+            7
+        );
+        let panics = RunToCompletion::new(Box::pin(async { assert_eq!(1, 2) }));
         assert!(panics.await.is_err());
     }
 }

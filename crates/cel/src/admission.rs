@@ -22,7 +22,7 @@ mod type_check;
 
 use std::sync::LazyLock;
 
-pub use conditions::{Condition, FailurePolicy, Judgement, MatchConditions, Outcome};
+pub use conditions::{Condition, Evaluated, FailurePolicy, MatchConditions, Outcome};
 pub use policy::{Composition, OutOfBudget, PolicyEvaluation, Role, Variable, named};
 pub use request::{
     Evaluator, GroupVersionKind, GroupVersionResource, Request, RequestVariable, Variables,

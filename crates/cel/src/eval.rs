@@ -19,7 +19,7 @@ mod plan;
 mod program;
 mod record;
 
-pub use inputs::{Inputs, KnownField};
+pub use inputs::{Inputs, PrecomputedField};
 pub use machine::{Evaluation, Limits, evaluate, evaluate_recorded};
 pub use named::{Named, NamedExpression};
 pub use plan::PlanError;

@@ -144,7 +144,7 @@ impl<'a> Value<'a> {
     }
 
     /// The value of an optional.
-    pub(crate) fn opened(&self) -> Result<Self, Error> {
+    pub(crate) fn to_result(&self) -> Result<Self, Error> {
         match self {
             Self::Failed(error) => Err((**error).clone()),
             value => Ok(value.clone()),
@@ -152,7 +152,7 @@ impl<'a> Value<'a> {
     }
 
     /// The value, or its error for [`Value::Failed`].
-    pub(crate) fn settled(self) -> Result<Self, Error> {
+    pub(crate) fn into_result(self) -> Result<Self, Error> {
         match self {
             Self::Failed(error) => Err((*error).clone()),
             value => Ok(value),

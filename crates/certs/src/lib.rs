@@ -28,7 +28,7 @@ pub const AUTHORITY_DAYS: u32 = 3650;
 pub const LEAF_DAYS: u32 = 365;
 
 /// Sets the validity period, starting an hour ago to allow for clock skew.
-fn good_for(params: &mut CertificateParams, days: u32) {
+fn set_validity(params: &mut CertificateParams, days: u32) {
     good_while(params, Duration::from_secs(86_400) * days);
 }
 
@@ -123,7 +123,7 @@ impl Leaf {
 
     /// Adds the client usage to a serving certificate.
     #[must_use]
-    pub fn or_client(mut self) -> Self {
+    pub fn with_client_auth(mut self) -> Self {
         self.usages.push(ExtendedKeyUsagePurpose::ClientAuth);
         self
     }
@@ -164,7 +164,7 @@ impl Leaf {
             name.push(DnType::OrganizationName, group);
         }
         params.extended_key_usages.clone_from(&self.usages);
-        good_for(&mut params, LEAF_DAYS);
+        set_validity(&mut params, LEAF_DAYS);
         if let Some((first, end)) = self.years {
             params.not_before = date_time_ymd(first, 1, 1);
             params.not_after = date_time_ymd(end, 1, 1);
@@ -217,7 +217,7 @@ impl Authority {
         params
             .distinguished_name
             .push(DnType::CommonName, common_name);
-        good_for(&mut params, AUTHORITY_DAYS);
+        set_validity(&mut params, AUTHORITY_DAYS);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let pem = params.self_signed(&key).map_err(Error::Material)?.pem();
@@ -274,7 +274,7 @@ impl Authority {
     /// # Errors
     ///
     /// The request is malformed or requests something unsupported.
-    pub fn sign(&self, request_pem: &str, terms: &Terms) -> Result<String, Error> {
+    pub fn sign(&self, request_pem: &str, profile: &SigningProfile) -> Result<String, Error> {
         let mut request =
             CertificateSigningRequestParams::from_pem(request_pem).map_err(Error::Material)?;
         let params = &mut request.params;
@@ -284,17 +284,17 @@ impl Authority {
             KeyUsagePurpose::KeyEncipherment,
         ];
         params.extended_key_usages = Vec::new();
-        if terms.server {
+        if profile.server {
             params
                 .extended_key_usages
                 .push(ExtendedKeyUsagePurpose::ServerAuth);
         }
-        if terms.client {
+        if profile.client {
             params
                 .extended_key_usages
                 .push(ExtendedKeyUsagePurpose::ClientAuth);
         }
-        good_while(params, terms.lifetime);
+        good_while(params, profile.lifetime);
         let certificate = request.signed_by(&self.issuer).map_err(Error::Material)?;
         Ok(certificate.pem())
     }
@@ -302,7 +302,7 @@ impl Authority {
 
 /// The usages and validity of a certificate for a signing request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct SigningProfile {
     /// Adds the extended key usage for server authentication.
     pub server: bool,
     /// Adds the extended key usage for client authentication.
@@ -370,7 +370,7 @@ mod tests {
         let names = vec![String::from("a.example"), String::from("[127, 0, 0, 1]")];
         for (leaf, want) in [
             (server.clone(), [true, false, false]),
-            (server.clone().or_client(), [true, true, false]),
+            (server.clone().with_client_auth(), [true, true, false]),
             (server.clone().client_only(), [false, true, false]),
         ] {
             let pair = authority.issue(&leaf).unwrap();

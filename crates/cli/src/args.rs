@@ -110,7 +110,7 @@ fn parse(program: OsString, arguments: impl Iterator<Item = OsString>) -> Cli {
         && let Some((name, matches)) = matches.subcommand()
         && let Some(command) = command.find_subcommand(name)
     {
-        args.tell_flags(command, matches);
+        args.set_flags(command, matches);
     }
     cli
 }
@@ -130,11 +130,11 @@ fn report(result: Result<ExitCode, Stop>) -> ExitCode {
         Ok(code) => code,
         Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::Done,
         Err(Stop::Output(error)) => {
-            Printer::complain(&format!("cannot write output: {error}"), None);
+            Printer::print_error(&format!("cannot write output: {error}"), None);
             ExitCode::Failed
         }
         Err(Stop::Command(error)) => {
-            Printer::complain(&error.message, error.help.as_deref());
+            Printer::print_error(&error.message, error.help.as_deref());
             error.code
         }
     }

@@ -94,7 +94,7 @@ impl Printer {
     }
 
     /// Prints an error and its help line to standard error.
-    pub fn complain(message: &str, help: Option<&str>) {
+    pub fn print_error(message: &str, help: Option<&str>) {
         Self::note(&format!("error: {message}"));
         if let Some(help) = help {
             Self::note(&format!("help: {help}"));

@@ -32,11 +32,11 @@ const QUEUE: usize = 8192;
 /// The maximum number of spans per message.
 const BATCH: usize = 512;
 /// The maximum delay of a span before export.
-const LINGER: Duration = Duration::from_millis(500);
+const MAX_EXPORT_DELAY: Duration = Duration::from_millis(500);
 /// The timeout of each step of an export.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum response size.
-const MAX_ANSWER: u64 = 64 * 1024;
+const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 /// The maximum length of an attribute value, in bytes.
 const MAX_VALUE: usize = 1024;
 
@@ -304,7 +304,7 @@ fn export(endpoint: &Endpoint, spans: &Receiver<Finished>, dropped: &AtomicU64) 
     let mut failures = 0_u64;
     while let Ok(first) = spans.recv() {
         let mut batch = vec![first];
-        let until = Instant::now() + LINGER;
+        let until = Instant::now() + MAX_EXPORT_DELAY;
         while batch.len() < BATCH {
             match spans.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(span) => batch.push(span),
@@ -352,7 +352,7 @@ fn send(endpoint: &Endpoint, body: &str) -> Result<(), ExportError> {
         body.len()
     )?;
     let mut answer = Vec::new();
-    stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
+    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
     let status = answer.lines().next().unwrap_or_default();
     match status.split(' ').nth(1) {

@@ -20,7 +20,7 @@ const MAX_STEPS: usize = 500;
 /// A request of the page.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Question {
+pub(crate) struct EvaluationRequest {
     /// The number of the request.
     pub(crate) request: u64,
     pub(crate) expression: String,
@@ -39,7 +39,7 @@ pub(crate) struct Question {
 }
 
 /// The cluster state for an evaluation.
-pub(crate) struct Surroundings {
+pub(crate) struct ClusterState {
     pub(crate) authorizer: Arc<dyn Authorizer>,
     /// The current namespace of the request.
     pub(crate) namespace: Option<Value>,
@@ -48,7 +48,11 @@ pub(crate) struct Surroundings {
 }
 
 /// Evaluates an expression on a record.
-pub(crate) fn answer(question: &Question, record: &Value, around: &Surroundings) -> Value {
+pub(crate) fn evaluate_request(
+    eval_request: &EvaluationRequest,
+    record: &Value,
+    cluster: &ClusterState,
+) -> Value {
     let request = &record["request"];
     let facts = Request::from_json(request);
     let variable = facts.to_json();
@@ -58,8 +62,8 @@ pub(crate) fn answer(question: &Question, record: &Value, around: &Surroundings)
         groups: facts.groups.clone(),
         extra: facts.extra.clone(),
     };
-    let authorizer = AuthorizerValue::new(Arc::new(user), Arc::clone(&around.authorizer));
-    let object = if question.final_object {
+    let authorizer = AuthorizerValue::new(Arc::new(user), Arc::clone(&cluster.authorizer));
+    let object = if eval_request.final_object {
         "finalObject"
     } else {
         "object"
@@ -69,17 +73,17 @@ pub(crate) fn answer(question: &Question, record: &Value, around: &Surroundings)
         .object(present(object))
         .old_object(present("oldObject"))
         .authorizer(authorizer, &facts);
-    let expression = question.expression.as_str();
-    if !question.as_policy {
+    let expression = eval_request.expression.as_str();
+    if !eval_request.as_policy {
         return match compile_expression(expression) {
             Err(error) => refused(expression, &error),
             Ok(program) => {
                 let done = evaluate_recorded(&program, variables.inputs(), Limits::default());
-                told(expression, &program, done, 0)
+                evaluation_json(expression, &program, done, 0)
             }
         };
     }
-    let policy = around.policy.as_ref().and_then(decode);
+    let policy = cluster.policy.as_ref().and_then(decode);
     let has_params = policy
         .as_ref()
         .is_some_and(|policy| policy.param_kind.is_some());
@@ -87,20 +91,20 @@ pub(crate) fn answer(question: &Question, record: &Value, around: &Surroundings)
         .iter()
         .flat_map(|policy| policy.variables.iter().flatten());
     let composition = Composition::compile(
-        has_params || !question.params.is_null(),
+        has_params || !eval_request.params.is_null(),
         named.map(|variable| (variable.name.as_str(), variable.expression.as_str())),
     );
     let program = match composition.compile_expression(expression, None) {
         Ok(program) => program,
         Err(error) => return refused(expression, &error),
     };
-    let params = Some(&question.params).filter(|params| !params.is_null());
-    let inputs = variables.policy_inputs(around.namespace.as_ref(), params);
+    let params = Some(&eval_request.params).filter(|params| !params.is_null());
+    let inputs = variables.policy_inputs(cluster.namespace.as_ref(), params);
     let named = composition.named();
     let named = Named::new(&named, &inputs, Limits::default());
     let done = named.evaluate_recorded(&program);
     let cost = named.take_cost();
-    told(expression, &program, done, cost)
+    evaluation_json(expression, &program, done, cost)
 }
 
 fn decode(policy: &Value) -> Option<Policy> {
@@ -130,7 +134,7 @@ fn refused(expression: &str, error: &CompileError) -> Value {
     json!({ "issues": issues })
 }
 
-fn told(
+fn evaluation_json(
     expression: &str,
     program: &Program,
     (evaluation, recording): (Evaluation<'_>, Recording),
@@ -172,18 +176,22 @@ mod tests {
 
     use super::*;
 
-    fn ask(question: Value, policy: Option<Value>) -> Value {
+    fn ask(eval_request: Value, policy: Option<Value>) -> Value {
         let record = json!({
             "request": {"operation": "CREATE", "namespace": "shop", "userInfo": {"username": "ann"}, "resource": {"resource": "pods"}},
             "object": {"spec": {"replicas": 3}, "metadata": {"name": "é"}},
             "finalObject": {"spec": {"replicas": 4}},
         });
-        let around = Surroundings {
+        let cluster = ClusterState {
             authorizer: Arc::new(FixedAuthorizer::AllowAll),
             namespace: Some(json!({"metadata": {"labels": {"team": "a"}}})),
             policy,
         };
-        answer(&serde_json::from_value(question).unwrap(), &record, &around)
+        evaluate_request(
+            &serde_json::from_value(eval_request).unwrap(),
+            &record,
+            &cluster,
+        )
     }
 
     #[test]

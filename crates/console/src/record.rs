@@ -476,7 +476,7 @@ impl Writer<'_> {
                 all.find(|condition| condition.name == name)
                     .map(|condition| condition.expression.clone())
             };
-            told_conditions(conditions, expression)
+            conditions_json(conditions, expression)
         });
         let result = hook_result(hook);
         let mut told = json!({
@@ -544,7 +544,7 @@ impl Writer<'_> {
             let evaluations = binding.evaluations.iter().map(|evaluation| {
                 let change = evaluation.change.as_ref();
                 let changes = self.follow(current, change, blame, &author);
-                told_evaluation(policy, evaluation, changes)
+                evaluation_json(policy, evaluation, changes)
             });
             let evaluations: Vec<Value> = evaluations.collect();
             let why = match (&binding.predicates, evaluations.is_empty()) {
@@ -575,7 +575,7 @@ impl Writer<'_> {
     }
 }
 
-fn told_evaluation(
+fn evaluation_json(
     policy: &CompiledPolicy,
     evaluation: &EvaluationTrace,
     changes: Vec<Change>,
@@ -591,7 +591,7 @@ fn told_evaluation(
         })
     });
     let condition = evaluation.conditions.as_ref().map(|conditions| {
-        told_conditions(conditions, |name| {
+        conditions_json(conditions, |name| {
             policy.match_condition(name).map(str::to_owned)
         })
     });
@@ -604,7 +604,7 @@ fn told_evaluation(
     })
 }
 
-fn told_conditions(
+fn conditions_json(
     conditions: &ConditionsTrace,
     expression: impl Fn(&str) -> Option<String>,
 ) -> Value {

@@ -126,7 +126,7 @@ impl Registered {
                     };
                     let mut findings = found(Some(hook));
                     findings.extend(found(None));
-                    rows.push(told_webhook(
+                    rows.push(webhook_json(
                         object,
                         webhook,
                         statistics.of(&subject),
@@ -217,7 +217,7 @@ fn of(findings: &[Value], object: &Value, webhook: Option<&str>) -> Vec<Value> {
     findings.iter().filter(is_about).cloned().collect()
 }
 
-fn told_webhook(object: &Value, webhook: &Value, counts: Value, findings: Vec<Value>) -> Value {
+fn webhook_json(object: &Value, webhook: &Value, counts: Value, findings: Vec<Value>) -> Value {
     let client = &webhook["clientConfig"];
     let address = match &client["service"] {
         Value::Null => client["url"].clone(),

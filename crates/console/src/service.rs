@@ -25,7 +25,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use lockgate_listener::{
-    Connected, Handshake, Incoming, Limits as ConnectionLimits, Phase, Service, shake_tls,
+    Connected, Handshake, Incoming, Limits as ConnectionLimits, Phase, Service, tls_handshake,
 };
 use rustls::ServerConfig;
 use serde::Deserialize;
@@ -38,7 +38,7 @@ use crate::body::Body;
 use crate::capture;
 use crate::cluster::Cluster;
 use crate::guard::{Refused, Rights, Token, check_origin};
-use crate::playground::{self, Question, Surroundings};
+use crate::playground::{self, ClusterState, EvaluationRequest};
 use crate::record::without_objects;
 use crate::recorder::{Kept, Recorder};
 use crate::registered::{self, Registered};
@@ -154,7 +154,7 @@ struct Open;
 impl Handshake<SocketAddr> for Open {
     type Stream = TcpStream;
 
-    async fn shake(
+    async fn handshake(
         &self,
         stream: TcpStream,
         peer: SocketAddr,
@@ -173,12 +173,12 @@ struct Locked(Arc<ServerConfig>);
 impl Handshake<SocketAddr> for Locked {
     type Stream = TlsStream<TcpStream>;
 
-    async fn shake(
+    async fn handshake(
         &self,
         stream: TcpStream,
         peer: SocketAddr,
     ) -> io::Result<Connected<Self::Stream, SocketAddr>> {
-        shake_tls(stream, Arc::clone(&self.0), |_| peer).await
+        tls_handshake(stream, Arc::clone(&self.0), |_| peer).await
     }
 }
 
@@ -222,7 +222,7 @@ impl Service for Console {
     type Peer = SocketAddr;
     type Body = Body;
 
-    async fn answer(
+    async fn handle(
         self: Arc<Self>,
         peer: Arc<SocketAddr>,
         request: http::Request<Incoming>,
@@ -397,27 +397,28 @@ impl Console {
     }
 
     async fn evaluate(&self, body: &[u8]) -> Result<Response, Failure> {
-        let question: Question = parse(body)?;
-        let record = self.kept.get(question.request).ok_or_else(forgotten)?;
+        let eval_request: EvaluationRequest = parse(body)?;
+        let record = self.kept.get(eval_request.request).ok_or_else(forgotten)?;
         let detail: Value = serde_json::from_str(&record.detail).unwrap_or_default();
         let cluster = self.cluster.as_ref();
-        let policy = match question.policy.as_str() {
+        let policy = match eval_request.policy.as_str() {
             "" => None,
             name => registered::policy(cluster, name).await?,
         };
         let namespace = match detail["request"]["namespace"].as_str() {
-            Some(name) if question.as_policy && !name.is_empty() => {
+            Some(name) if eval_request.as_policy && !name.is_empty() => {
                 registered::namespace(cluster, name).await?
             }
             _ => None,
         };
-        let around = Surroundings {
+        let cluster_state = ClusterState {
             authorizer: cluster.authorizer(),
             namespace,
             policy,
         };
-        let answer =
-            tokio::task::spawn_blocking(move || playground::answer(&question, &detail, &around));
+        let answer = tokio::task::spawn_blocking(move || {
+            playground::evaluate_request(&eval_request, &detail, &cluster_state)
+        });
         let answer = answer
             .await
             .map_err(|_| failed("cannot evaluate the expression"))?;

@@ -19,13 +19,13 @@ pub use notify::Error;
 #[derive(Debug)]
 pub struct FileWatch {
     directories: Arc<BTreeSet<PathBuf>>,
-    heard: Arc<Heard>,
+    state: Arc<EventState>,
     /// Sends events until dropped.
     watcher: Option<RecommendedWatcher>,
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct EventState {
     changed: Notify,
     /// True if a watched directory was removed, or watching failed.
     lost: AtomicBool,
@@ -37,7 +37,7 @@ impl FileWatch {
     pub fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
         Self {
             directories: Arc::new(directories.into_iter().collect()),
-            heard: Arc::default(),
+            state: Arc::default(),
             watcher: None,
         }
     }
@@ -48,11 +48,11 @@ impl FileWatch {
     ///
     /// A directory cannot be watched; all others are.
     pub fn begin(&mut self) -> Result<(), Error> {
-        let lost = self.heard.lost.swap(false, Ordering::AcqRel);
+        let lost = self.state.lost.swap(false, Ordering::AcqRel);
         if self.watcher.is_some() && !lost {
             return Ok(());
         }
-        self.begin_anew()
+        self.restart()
     }
 
     /// Starts or restarts watching, as a directory may have been replaced or created.
@@ -60,9 +60,9 @@ impl FileWatch {
     /// # Errors
     ///
     /// A directory cannot be watched; all others are.
-    pub fn begin_anew(&mut self) -> Result<(), Error> {
+    pub fn restart(&mut self) -> Result<(), Error> {
         self.watcher = None;
-        let (heard, directories) = (Arc::clone(&self.heard), Arc::clone(&self.directories));
+        let (state, directories) = (Arc::clone(&self.state), Arc::clone(&self.directories));
         let listen = move |event: Result<Event, Error>| {
             let (is_change, is_lost) = match &event {
                 Ok(event) => (is_change(&event.kind), is_gone(event, &directories)),
@@ -70,10 +70,10 @@ impl FileWatch {
                 Err(_) => (true, true),
             };
             if is_lost {
-                heard.lost.store(true, Ordering::Release);
+                state.lost.store(true, Ordering::Release);
             }
             if is_change {
-                heard.changed.notify_one();
+                state.changed.notify_one();
             }
         };
         let mut watcher = notify::recommended_watcher(listen)?;
@@ -81,7 +81,7 @@ impl FileWatch {
         for directory in self.directories.iter() {
             if let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive) {
                 // Retried by the next call.
-                self.heard.lost.store(true, Ordering::Release);
+                self.state.lost.store(true, Ordering::Release);
                 outcome = outcome.and(Err(error));
             }
         }
@@ -91,7 +91,7 @@ impl FileWatch {
 
     /// Waits for a change since the last call.
     pub async fn changed(&self) {
-        self.heard.changed.notified().await;
+        self.state.changed.notified().await;
     }
 }
 

@@ -27,10 +27,10 @@ const PUBLISHED: &str =
 /// The time for which decisions of the main server are cached.
 ///
 /// UPSTREAM: apiserver pkg/server/options (ten seconds for each)
-const FRESH: Duration = Duration::from_secs(10);
+const CACHE_TTL: Duration = Duration::from_secs(10);
 
 /// The maximum number of cached responses.
-const MAX_KEPT: usize = 4096;
+const MAX_CACHED: usize = 4096;
 
 /// The maximum token length.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
@@ -39,8 +39,8 @@ const MAX_TOKEN_BYTES: usize = 16 * 1024;
 pub struct Delegated {
     server: Arc<Server>,
     published: ArcSwapOption<Published>,
-    tokens: Mutex<Kept<Option<UserInfo>>>,
-    permissions: Mutex<Kept<(bool, String)>>,
+    tokens: Mutex<TtlCache<Option<UserInfo>>>,
+    permissions: Mutex<TtlCache<(bool, String)>>,
 }
 
 /// The identity of a client: its certificate and headers.
@@ -405,26 +405,26 @@ fn unescaped(key: &str) -> String {
 }
 
 /// Cached responses of the main server.
-struct Kept<T>(HashMap<[u8; 32], (Instant, T)>);
+struct TtlCache<T>(HashMap<[u8; 32], (Instant, T)>);
 
-impl<T> Default for Kept<T> {
+impl<T> Default for TtlCache<T> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> TtlCache<T> {
     fn get(&self, key: &[u8; 32]) -> Option<T> {
         let (since, answer) = self.0.get(key)?;
-        (since.elapsed() < FRESH).then(|| answer.clone())
+        (since.elapsed() < CACHE_TTL).then(|| answer.clone())
     }
 
     fn put(&mut self, key: [u8; 32], answer: T) {
-        if self.0.len() >= MAX_KEPT {
-            self.0.retain(|_, (since, _)| since.elapsed() < FRESH);
+        if self.0.len() >= MAX_CACHED {
+            self.0.retain(|_, (since, _)| since.elapsed() < CACHE_TTL);
         }
         // Clients choose the keys: when the cache is full of fresh entries, nothing is added.
-        if self.0.len() < MAX_KEPT {
+        if self.0.len() < MAX_CACHED {
             self.0.insert(key, (Instant::now(), answer));
         }
     }

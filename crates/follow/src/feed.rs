@@ -21,14 +21,14 @@ const MAX_LIST_BYTES: usize = 256 * 1024 * 1024;
 const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The initial and the maximum backoff.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// An engine, and the watches that update it.
 pub struct Feed {
     /// The engine.
     pub engine: Engine,
     server: Arc<Server>,
-    namespaces: Arc<Known>,
+    namespaces: Arc<KnownNamespaces>,
     changes: Arc<watch::Sender<u64>>,
 }
 
@@ -45,7 +45,7 @@ impl Feed {
     ///
     /// Fails if the engine cannot be created.
     pub fn new(server: Arc<Server>) -> Result<Self, Failure> {
-        let namespaces = Arc::new(Known {
+        let namespaces = Arc::new(KnownNamespaces {
             server: Arc::clone(&server),
             namespaces: Mutex::default(),
         });
@@ -85,7 +85,7 @@ impl Feed {
     /// Lists and then watches one collection, and relists when the watch expires.
     async fn follow(&self, path: &str, sink: &dyn Sink, report: &(impl Fn(&str) + Sync)) {
         let mut version = None;
-        let mut pause = PAUSE.0;
+        let mut pause = BACKOFF.0;
         loop {
             let step = match version.take() {
                 None => self.list(path, sink).await,
@@ -95,14 +95,14 @@ impl Feed {
                 Ok(step) => {
                     version = step.version;
                     if step.progress {
-                        pause = PAUSE.0;
+                        pause = BACKOFF.0;
                         continue;
                     }
                 }
                 Err(problem) => report(&format!("{path}: {problem}")),
             }
             tokio::time::sleep(pause).await;
-            pause = PAUSE.1.min(pause * 2);
+            pause = BACKOFF.1.min(pause * 2);
         }
     }
 
@@ -205,12 +205,12 @@ impl Sink for Configurations {
 }
 
 /// The namespaces of the server; `None` before the first list.
-struct Known {
+struct KnownNamespaces {
     server: Arc<Server>,
     namespaces: Mutex<Option<HashMap<String, Arc<Namespace>>>>,
 }
 
-impl Known {
+impl KnownNamespaces {
     fn with<T>(&self, act: impl FnOnce(&mut Option<HashMap<String, Arc<Namespace>>>) -> T) -> T {
         act(&mut self
             .namespaces
@@ -219,7 +219,7 @@ impl Known {
     }
 }
 
-impl Sink for Known {
+impl Sink for KnownNamespaces {
     fn replace(&self, all: &[Value<'_>]) -> Result<(), Failure> {
         let all = all
             .iter()
@@ -239,7 +239,7 @@ impl Sink for Known {
     }
 }
 
-impl Namespaces for Known {
+impl Namespaces for KnownNamespaces {
     fn synced(&self) -> bool {
         self.with(|known| known.is_some())
     }

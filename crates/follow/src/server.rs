@@ -24,10 +24,10 @@ use tokio_rustls::TlsConnector;
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// The maximum size of a complete response.
-const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// The timeout of a complete response.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The main API server: its address and the credentials for it.
 pub struct Server {
@@ -160,11 +160,11 @@ impl Server {
             };
             let response = self.send(method, path, body).await?;
             let code = response.status().as_u16();
-            let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES);
+            let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES);
             let body = body.collect().await?.to_bytes();
             Ok((code, serde_json::from_slice(&body)?))
         };
-        tokio::time::timeout(PATIENCE, exchange)
+        tokio::time::timeout(RESPONSE_TIMEOUT, exchange)
             .await
             .unwrap_or_else(|_| Err("the API server does not answer".into()))
     }

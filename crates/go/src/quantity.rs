@@ -194,7 +194,7 @@ impl Quantity {
         }
         match &self.amount {
             Amount::Int { value, scale } => {
-                divided_up(*value, scale.saturating_add(i32::from(places)))
+                div_ceil_away(*value, scale.saturating_add(i32::from(places)))
             }
             Amount::Dec(decimal) => decimal.in_units(places),
         }
@@ -309,7 +309,7 @@ impl std::fmt::Display for Quantity {
 }
 
 /// `value * 10^scale` for a nonpositive scale, rounded away from zero.
-fn divided_up(value: i64, scale: i32) -> i64 {
+fn div_ceil_away(value: i64, scale: i32) -> i64 {
     match 10_i64.checked_pow(scale.unsigned_abs()) {
         Some(unit) if value % unit == 0 => value / unit,
         Some(unit) => value / unit + value.signum(),

@@ -141,7 +141,7 @@ impl<'p, 'v> At<'p, 'v> {
 
     /// Returns true if both are equal; an empty list equals an absent one.
     pub(crate) fn same(&self, other: &At<'_, '_>) -> bool {
-        alike(self.value, other.value)
+        deep_equal(self.value, other.value)
     }
 
     /// The value as Go prints it in errors.
@@ -403,7 +403,7 @@ impl<'p, 'v> At<'p, 'v> {
 }
 
 /// Recurses to the depth of the objects, which the decoder limits.
-fn alike(one: Option<&Value>, other: Option<&Value>) -> bool {
+fn deep_equal(one: Option<&Value>, other: Option<&Value>) -> bool {
     let there = |value: Option<&'_ Value>| {
         value.is_some_and(|value| {
             !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
@@ -412,7 +412,7 @@ fn alike(one: Option<&Value>, other: Option<&Value>) -> bool {
     match (one, other) {
         (Some(Value::Object(one)), Some(Value::Object(other))) => {
             one.iter()
-                .all(|(key, value)| alike(Some(value), other.get(key)))
+                .all(|(key, value)| deep_equal(Some(value), other.get(key)))
                 && other
                     .iter()
                     .all(|(key, value)| one.contains_key(key) || !there(Some(value)))
@@ -422,7 +422,7 @@ fn alike(one: Option<&Value>, other: Option<&Value>) -> bool {
                 && one
                     .iter()
                     .zip(other)
-                    .all(|(one, other)| alike(Some(one), Some(other)))
+                    .all(|(one, other)| deep_equal(Some(one), Some(other)))
         }
         _ if !there(one) || !there(other) => there(one) == there(other),
         _ => one == other,

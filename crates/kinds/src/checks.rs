@@ -208,7 +208,7 @@ pub(crate) fn check_finalizer_name(errors: &mut FieldErrors, name: &str, path: &
 }
 
 /// Copies a field from another object, or removes it if absent there.
-pub(crate) fn take_over(object: &mut Object, from: &Object, key: &str) {
+pub(crate) fn copy_field(object: &mut Object, from: &Object, key: &str) {
     match from.get(key) {
         Some(value) => {
             object.insert(key.to_owned(), value.clone());
@@ -233,7 +233,7 @@ pub(crate) fn reset_metadata(object: &mut Object, old: &Object) {
             "finalizers",
             "ownerReferences",
         ] {
-            take_over(metadata, old, key);
+            copy_field(metadata, old, key);
         }
     }
 }

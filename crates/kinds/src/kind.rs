@@ -13,7 +13,7 @@
 
 mod field_selector;
 mod resource;
-mod server_part;
+mod server_component;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,7 +40,7 @@ pub(crate) use field_selector::{
 };
 pub(crate) use resource::{CHANGE, CREATE, PROXY, SCALE, SPEC, STREAM, cluster, namespaced, sub};
 pub use resource::{Generation, Resource, Subresource};
-pub use server_part::{Related, ServerPart};
+pub use server_component::{NodeGraphObject, ServerComponent};
 
 /// The behaviour of a kind.
 ///
@@ -280,7 +280,7 @@ pub trait Kind: fmt::Debug + Send + Sync {
     }
 
     /// The component of the server that follows these objects.
-    fn configures(&self) -> Option<ServerPart> {
+    fn component(&self) -> Option<ServerComponent> {
         None
     }
 

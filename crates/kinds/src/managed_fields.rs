@@ -41,7 +41,7 @@
 //! | `value` | equality of values |
 //! | `validate`, `compare`, `merge`, `remove` | operations on objects with a shape |
 //! | `reconcile` | managed fields after a schema change |
-//! | `owners` | decoding and encoding of managed fields |
+//! | `managers` | decoding and encoding of managed fields |
 //! | `update`, `apply` | the two operations |
 //! | `configuration` | apply configurations of mutating policies, which are not tracked |
 //! | `scale` | managed fields of the subresource `scale` |
@@ -55,8 +55,8 @@ mod configuration;
 mod element;
 mod field_set;
 mod guard;
+mod managers;
 mod merge;
-mod owners;
 mod reconcile;
 mod remove;
 mod scale;
@@ -76,7 +76,7 @@ pub use configuration::{ConfigurationError, merge_configuration};
 pub use element::Element;
 pub use field_set::{FieldSet, FieldSetError};
 pub use guard::{check, ignore_timestamp_only_change, restore_after_admission};
-pub use owners::ManagedFieldsError;
+pub use managers::ManagedFieldsError;
 pub use scale::ScalePaths;
 pub use shape::Shape;
 pub use update::Managed;
@@ -169,7 +169,7 @@ impl Reset {
             Self::Fields(reset) => fields.recursive_difference(reset),
             Self::AllBut(paths) => {
                 let paths: Vec<_> = paths.iter().map(Vec::as_slice).collect();
-                fields.only(&paths)
+                fields.restricted_to(&paths)
             }
         }
     }

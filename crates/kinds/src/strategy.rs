@@ -20,7 +20,7 @@ use lockgate_api::meta::validation::{
     NameRules, PATH_SEGMENT_NAMES, validate_metadata, validate_metadata_update,
 };
 
-use crate::checks::{reset_metadata, take_over};
+use crate::checks::{copy_field, reset_metadata};
 use crate::equality::semantically_equal;
 use crate::kind::{Generation, NewStatus, Resource, Written};
 use crate::object::{Object, get, open, text, with};
@@ -68,15 +68,15 @@ pub fn prepare_update(
     with(value, |object| {
         if let (Some(metadata), Some(old)) = (open(object, "metadata"), get(old_object, "metadata"))
         {
-            take_over(metadata, old, "generation");
+            copy_field(metadata, old, "generation");
         }
         match subresource {
-            "" if has_status(resource) => take_over(object, old_object, "status"),
+            "" if has_status(resource) => copy_field(object, old_object, "status"),
             "status" => {
                 if resource.rules.resets_metadata_on_status_update() {
                     reset_metadata(object, old_object);
                 }
-                take_over(object, old_object, "spec");
+                copy_field(object, old_object, "spec");
             }
             _ => {}
         }
@@ -110,7 +110,7 @@ pub fn canonicalize_stored(resource: &Resource, value: &mut Value) {
     if resource.group != "apiextensions.k8s.io"
         && let Some(ty) = type_of_resource(resource)
     {
-        ty.forget_empties(value);
+        ty.drop_empties(value);
     }
 }
 
@@ -253,15 +253,15 @@ fn restore_metadata(object: &mut Object, old: &Object) {
         return;
     };
     if text(metadata, "uid").is_empty() {
-        take_over(metadata, old, "uid");
+        copy_field(metadata, old, "uid");
     }
     if old.contains_key("creationTimestamp") {
-        take_over(metadata, old, "creationTimestamp");
+        copy_field(metadata, old, "creationTimestamp");
     }
     if old.contains_key("deletionTimestamp") {
-        take_over(metadata, old, "deletionTimestamp");
+        copy_field(metadata, old, "deletionTimestamp");
     }
     if !metadata.contains_key("deletionGracePeriodSeconds") {
-        take_over(metadata, old, "deletionGracePeriodSeconds");
+        copy_field(metadata, old, "deletionGracePeriodSeconds");
     }
 }

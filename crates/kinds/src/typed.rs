@@ -202,7 +202,7 @@ impl Type {
 
     /// Sets empty lists and maps that Go encodes to null: protobuf, the storage encoding, does not distinguish empty
     /// from nil.
-    pub fn forget_empty(self, value: &mut Value) {
+    pub fn null_empties(self, value: &mut Value) {
         if !empties::has_empty(value) {
             return;
         }

@@ -201,8 +201,8 @@ impl<'t> Target<'t> {
             .object(new)
             .old_object(old)
             .without_authorizer();
-        let judgement = conditions.judge(&variables.evaluator());
-        !matches!(judgement.outcome, Outcome::NoMatch(_))
+        let evaluated = conditions.evaluate(&variables.evaluator());
+        !matches!(evaluated.outcome, Outcome::NoMatch(_))
     }
 }
 

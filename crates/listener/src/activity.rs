@@ -150,12 +150,12 @@ impl Drop for Busy {
 /// The body of a response. The turn depends on polling: after a chunk it is the client's, which must free the window;
 /// otherwise it is the server's.
 #[derive(Debug)]
-pub(crate) struct Answer<B> {
+pub(crate) struct ResponseBody<B> {
     body: B,
     busy: Option<Busy>,
 }
 
-impl<B> Answer<B> {
+impl<B> ResponseBody<B> {
     pub(crate) fn new(body: B, busy: Busy) -> Self {
         Self {
             body,
@@ -164,7 +164,7 @@ impl<B> Answer<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -229,14 +229,14 @@ impl Turn {
 }
 
 /// A connection that records received bytes, and takes turns with others.
-pub(crate) struct Watched<S> {
+pub(crate) struct MonitoredStream<S> {
     stream: S,
     activity: Arc<Activity>,
     reading: Turn,
     writing: Turn,
 }
 
-impl<S> Watched<S> {
+impl<S> MonitoredStream<S> {
     pub(crate) fn new(stream: S, activity: Arc<Activity>) -> Self {
         Self {
             stream,
@@ -247,7 +247,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -265,7 +265,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MonitoredStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -340,7 +340,7 @@ mod tests {
     async fn a_large_answer_lets_others_go_first() {
         let idle = Arc::new(AtomicBool::new(true));
         let activity = Arc::new(Activity::new(&Limits::default(), false, idle));
-        let mut connection = Watched::new(Sink, activity);
+        let mut connection = MonitoredStream::new(Sink, activity);
         let bytes = vec![0; 8 * TURN];
         let mut writing = Box::pin(connection.write_all(&bytes));
         let mut turns = 0;

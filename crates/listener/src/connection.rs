@@ -13,13 +13,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::activity::{Activity, Answer, Busy, Watched};
+use crate::activity::{Activity, Busy, MonitoredStream, ResponseBody};
 use crate::limits::Limits;
-use crate::places::Place;
 use crate::service::{Connected, Handshake, Phase, Service};
+use crate::slots::Slot;
 
 /// The time a connection accepted during shutdown has for its first request. UPSTREAM: Go net/http (closeIdleConns)
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const SHUTDOWN_FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum buffered response bytes per stream for a client that does not read.
 const SEND_BYTES: usize = 64 << 10;
@@ -30,7 +30,7 @@ pub(crate) struct Connection<S, H> {
     pub(crate) handshake: Arc<H>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) phase: watch::Receiver<Phase>,
-    pub(crate) place: Place,
+    pub(crate) slot: Slot,
     pub(crate) address: SocketAddr,
 }
 
@@ -45,12 +45,12 @@ where
             return;
         }
         let address = self.address;
-        let shaking = self.handshake.shake(socket, address);
-        let shaken = tokio::select! {
-            shaken = tokio::time::timeout(self.limits.handshake, shaking) => shaken,
-            () = self.place.lost() => return,
+        let handshaking = self.handshake.handshake(socket, address);
+        let handshaken = tokio::select! {
+            handshaken = tokio::time::timeout(self.limits.handshake, handshaking) => handshaken,
+            () = self.slot.lost() => return,
         };
-        let connected = match shaken {
+        let connected = match handshaken {
             Ok(Ok(connected)) => connected,
             Ok(Err(error)) => {
                 tracing::debug!(%address, %error, "handshake failed");
@@ -73,8 +73,8 @@ where
             peer,
             is_http2,
         } = connected;
-        let activity = Arc::new(Activity::new(&self.limits, is_http2, self.place.idle()));
-        let io = TokioIo::new(Watched::new(stream, Arc::clone(&activity)));
+        let activity = Arc::new(Activity::new(&self.limits, is_http2, self.slot.idle()));
+        let io = TokioIo::new(MonitoredStream::new(stream, Arc::clone(&activity)));
         let peer = Arc::new(peer);
         let (service, phase) = (Arc::clone(&self.service), self.phase.clone());
         let busy_with = Arc::clone(&activity);
@@ -83,7 +83,7 @@ where
             let (service, peer) = (Arc::clone(&service), Arc::clone(&peer));
             let phase = phase.clone();
             async move {
-                let mut response = service.answer(peer, request).await;
+                let mut response = service.handle(peer, request).await;
                 // Clients that reuse connections to a stopping server are thus made to reconnect elsewhere.
                 if !is_http2 && *phase.borrow() != Phase::Serving {
                     let close = http::HeaderValue::from_static("close");
@@ -91,7 +91,7 @@ where
                         .headers_mut()
                         .insert(http::header::CONNECTION, close);
                 }
-                Ok::<_, Infallible>(response.map(|body| Answer::new(body, busy)))
+                Ok::<_, Infallible>(response.map(|body| ResponseBody::new(body, busy)))
             }
         });
         let header_bytes = self.limits.header_bytes;
@@ -149,7 +149,7 @@ where
         loop {
             tokio::select! {
                 ended = connection.as_mut() => return ended,
-                () = self.place.lost() => {
+                () = self.slot.lost() => {
                     tracing::debug!(address = %self.address, "idle connection closed at the connection limit");
                     return Ok(());
                 }
@@ -159,7 +159,7 @@ where
                     if is_http2 || !activity.is_fresh() {
                         close(connection.as_mut());
                     } else {
-                        activity.hurry(LAST_WORDS);
+                        activity.hurry(SHUTDOWN_FIRST_REQUEST_TIMEOUT);
                     }
                 }
                 _ = clock.tick() => {

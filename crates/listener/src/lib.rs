@@ -1,7 +1,7 @@
 //! Accepts connections, performs handshakes and dispatches requests.
 //!
 //! ```text
-//!   socket ──► a slot ──► handshake ──► HTTP/1.1 or HTTP/2 ──► Service::answer
+//!   socket ──► a slot ──► handshake ──► HTTP/1.1 or HTTP/2 ──► Service::handle
 //!                │           │               │
 //!           connection    timeout       timeouts for the request head, the
 //!              limit                    next request and reading responses
@@ -37,7 +37,7 @@
 //!     type Peer = ();
 //!     type Body = Text;
 //!
-//!     async fn answer(self: Arc<Self>, _: Arc<()>, _: http::Request<Incoming>) -> http::Response<Text> {
+//!     async fn handle(self: Arc<Self>, _: Arc<()>, _: http::Request<Incoming>) -> http::Response<Text> {
 //!         http::Response::new(Text(Some("hello\n".into())))
 //!     }
 //! }
@@ -55,8 +55,8 @@
 mod limits;
 
 mod activity;
-mod places;
 mod service;
+mod slots;
 
 mod connection;
 
@@ -69,14 +69,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use limits::Limits;
-pub use service::{Connected, Handshake, Phase, Plain, Service, shake_tls};
+pub use service::{Connected, Handshake, Phase, Plain, Service, tls_handshake};
 
 use connection::Connection;
-use places::Places;
+use slots::Slots;
 
 /// The delay after a failed accept: usually the process is out of file descriptors, and other connections need time to
 /// end.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Serves until the phase is [`Phase::Closing`], or its sender is dropped; then waits for requests in progress, no
 /// longer than `drain`.
@@ -91,7 +91,7 @@ pub async fn serve<S, H>(
     S: Service,
     H: Handshake<S::Peer>,
 {
-    let places = Places::new(limits.connections);
+    let slots = Slots::new(limits.connections);
     let limits = Arc::new(limits);
     let mut connections = JoinSet::new();
     loop {
@@ -104,11 +104,11 @@ pub async fn serve<S, H>(
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
-        let Some(place) = places.take(address.ip()) else {
+        let Some(slot) = slots.reserve(address.ip()) else {
             // Closed immediately, so that the client can react sooner.
             tracing::debug!(%address, "connection limit reached");
             service.refused();
@@ -119,7 +119,7 @@ pub async fn serve<S, H>(
             handshake: Arc::clone(&handshake),
             limits: Arc::clone(&limits),
             phase: phase.clone(),
-            place,
+            slot,
             address,
         };
         connections.spawn(connection.run(socket));

@@ -36,7 +36,7 @@ pub trait Service: Send + Sync + 'static {
         + 'static;
 
     /// Handles one request.
-    fn answer(
+    fn handle(
         self: Arc<Self>,
         peer: Arc<Self::Peer>,
         request: http::Request<Incoming>,
@@ -56,7 +56,7 @@ pub trait Handshake<P>: Send + Sync + 'static {
 
     /// Performs the handshake. It is cancelled after the [`Limits::handshake`](crate::Limits)
     /// timeout.
-    fn shake(
+    fn handshake(
         &self,
         socket: TcpStream,
         address: SocketAddr,
@@ -81,7 +81,7 @@ pub struct Plain;
 impl Handshake<()> for Plain {
     type Stream = TcpStream;
 
-    async fn shake(
+    async fn handshake(
         &self,
         stream: TcpStream,
         _: SocketAddr,
@@ -99,7 +99,7 @@ impl Handshake<()> for Plain {
 /// # Errors
 ///
 /// The client does not use TLS, or its certificate is invalid.
-pub async fn shake_tls<P>(
+pub async fn tls_handshake<P>(
     socket: TcpStream,
     config: Arc<ServerConfig>,
     peer: impl FnOnce(&rustls::ServerConnection) -> P + Send,

@@ -15,7 +15,7 @@ use lockgate_offline::explanation::explain;
 use lockgate_offline::hooks::{Hooks, Script};
 use lockgate_offline::manifest;
 use lockgate_offline::replay::Replay;
-use lockgate_offline::request::{Wanted, user};
+use lockgate_offline::request::{RequestSpec, user};
 use lockgate_offline::suite::{FileError, Files, load};
 use serde_json::{Value, json};
 
@@ -101,10 +101,10 @@ fn explaining(c: &mut Criterion) {
         b.iter(|| {
             let manifests = manifest::read("hooks", &text).unwrap();
             let cluster = Cluster::from_manifests(manifests, Validation::Strict).unwrap();
-            let wanted = Wanted {
+            let wanted = RequestSpec {
                 object: Some(object()),
                 user: user(None, &[]),
-                ..Wanted::default()
+                ..RequestSpec::default()
             };
             let request = wanted.make(&cluster.kinds).unwrap().request;
             let chain = Chain::new(&cluster, Hooks::default());

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 pub use redact::{REDACTED, redact};
 
-use crate::hooks::Answers;
+use crate::hooks::Responder;
 
 /// The format name in the first line of a capture.
 pub const FORMAT: &str = "lockgate-capture";
@@ -347,7 +347,7 @@ pub fn review_request(request: &Request) -> Value {
 
 /// The recorded responses of one webhook.
 #[derive(Debug, Default)]
-pub struct RecordedAnswers {
+pub struct RecordedResponses {
     exact: HashMap<String, Value>,
     /// Keyed without the objects: other webhooks may have changed them.
     similar: HashMap<String, Value>,
@@ -356,8 +356,8 @@ pub struct RecordedAnswers {
 impl Capture {
     /// The responses of a webhook, given by its name or by `configuration/webhook`.
     #[must_use]
-    pub fn answers(&self, name: &str) -> RecordedAnswers {
-        let mut answers = RecordedAnswers::default();
+    pub fn answers(&self, name: &str) -> RecordedResponses {
+        let mut answers = RecordedResponses::default();
         for record in &self.records {
             for call in &record.calls {
                 let qualified = format!("{}/{}", call.configuration, call.webhook);
@@ -380,7 +380,7 @@ impl Capture {
     }
 }
 
-impl Answers for RecordedAnswers {
+impl Responder for RecordedResponses {
     fn answer(&self, request: &Value) -> Option<Value> {
         let found = self.exact.get(&exact(request));
         let found = found.or_else(|| self.similar.get(&similar(request)));

@@ -54,7 +54,7 @@ pub struct Script {
 }
 
 /// Responds to a review, if a response is configured.
-pub trait Answers: Send + Sync + fmt::Debug {
+pub trait Responder: Send + Sync + fmt::Debug {
     /// The `response` for the `request` of a review.
     fn answer(&self, request: &Value) -> Option<Value>;
 }
@@ -67,7 +67,7 @@ pub enum Hook {
     /// From a script.
     Scripted(Box<Script>),
     /// From a recording.
-    Recorded(Arc<dyn Answers>),
+    Recorded(Arc<dyn Responder>),
     /// From a live call.
     Live(Box<ClientConfig>),
 }
@@ -164,14 +164,14 @@ impl Caller for Hooks {
             configuration.unwrap_or_default(),
             webhook.unwrap_or_default(),
         );
-        Ok(Arc::new(Player(hook.clone())))
+        Ok(Arc::new(ResponsePlayer(hook.clone())))
     }
 }
 
 /// Responds to reviews instead of a webhook.
-struct Player(Hook);
+struct ResponsePlayer(Hook);
 
-impl Client for Player {
+impl Client for ResponsePlayer {
     fn post(&self, post: Post) -> Pin<Box<dyn Future<Output = Posted> + Send + '_>> {
         let result = self.answer(&post.body);
         Box::pin(std::future::ready(Posted {
@@ -181,7 +181,7 @@ impl Client for Player {
     }
 }
 
-impl Player {
+impl ResponsePlayer {
     fn answer(&self, body: &[u8]) -> Result<HttpResponse, CallError> {
         let review: Value = serde_json::from_slice(body).unwrap_or_default();
         let request = &review["request"];

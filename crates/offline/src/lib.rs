@@ -15,7 +15,7 @@
 //! use lockgate_offline::explanation::explain;
 //! use lockgate_offline::hooks::Hooks;
 //! use lockgate_offline::manifest;
-//! use lockgate_offline::request::Wanted;
+//! use lockgate_offline::request::RequestSpec;
 //! use serde_json::json;
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,10 +33,10 @@
 //! spec: {policyName: no-latest, validationActions: [Deny]}
 //! ")?;
 //! let cluster = Cluster::from_manifests(manifests, Validation::Strict)?;
-//! let wanted = Wanted {
+//! let wanted = RequestSpec {
 //!     object: Some(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
 //!         "spec": {"containers": [{"name": "c", "image": "nginx:latest"}]}})),
-//!     ..Wanted::default()
+//!     ..RequestSpec::default()
 //! };
 //! let request = wanted.make(&cluster.kinds)?.request;
 //! let chain = Chain::new(&cluster, Hooks::default());

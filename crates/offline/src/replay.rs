@@ -11,11 +11,11 @@ use lockgate_kinds::resource as rows;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::capture::{Capture, Record, RecordedAnswers};
+use crate::capture::{Capture, Record, RecordedResponses};
 use crate::chain::{Chain, Run, Tracing};
 use crate::cluster::{Cluster, ClusterError, Validation};
 use crate::diff;
-use crate::hooks::{Answers, Hook, Hooks};
+use crate::hooks::{Hook, Hooks, Responder};
 use crate::kinds::OfflineKinds;
 use crate::manifest::Manifest;
 use crate::request::{RequestError, from_review};
@@ -163,9 +163,9 @@ pub struct Replay {
 
 /// Recorded responses; a request without one is allowed.
 #[derive(Debug)]
-struct OrAllowed(RecordedAnswers);
+struct AllowedByDefault(RecordedResponses);
 
-impl Answers for OrAllowed {
+impl Responder for AllowedByDefault {
     fn answer(&self, request: &Value) -> Option<Value> {
         let recorded = self.0.answer(request);
         Some(recorded.unwrap_or_else(|| json!({"allowed": true})))
@@ -223,7 +223,9 @@ impl Replay {
         let mut live = Hooks::default().with_caller(caller);
         live.set_others(Hook::Live(Box::new(config)));
         let mut before = Hooks::default();
-        before.set_others(Hook::Recorded(Arc::new(OrAllowed(capture.answers(name)))));
+        before.set_others(Hook::Recorded(Arc::new(AllowedByDefault(
+            capture.answers(name),
+        ))));
         Ok(Self {
             chain: Chain::new(&cluster, live),
             baseline: Some(Chain::new(&cluster, before)),
@@ -297,7 +299,10 @@ fn recorded(cluster: &Cluster, capture: &Capture) -> Hooks {
     for configuration in &cluster.configurations {
         for webhook in configuration.webhooks() {
             let answers = capture.answers(&webhook.name);
-            hooks.set(&webhook.name, Hook::Recorded(Arc::new(OrAllowed(answers))));
+            hooks.set(
+                &webhook.name,
+                Hook::Recorded(Arc::new(AllowedByDefault(answers))),
+            );
         }
     }
     hooks

@@ -52,7 +52,7 @@ pub enum RequestError {
 
 /// The description of a request. Missing values are derived from the objects.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Wanted {
+pub struct RequestSpec {
     /// The operation; by default UPDATE if there are two objects, DELETE if there is only an old one, else CREATE.
     pub operation: Option<Operation>,
     /// The new object.
@@ -81,7 +81,7 @@ pub struct Wanted {
 
 /// A request, with the warnings of decoding it.
 #[derive(Debug, Clone)]
-pub struct Made {
+pub struct BuiltRequest {
     /// The request.
     pub request: Request,
     /// Unknown fields, which are dropped.
@@ -113,14 +113,14 @@ pub fn user(name: Option<&str>, groups: &[String]) -> UserInfo {
     }
 }
 
-impl Wanted {
+impl RequestSpec {
     /// Creates the request as an API server would submit it to admission: objects with their defaults, without fields
     /// that clients cannot set.
     ///
     /// # Errors
     ///
     /// Fails without an object, or with an object of another kind.
-    pub fn make(&self, kinds: &OfflineKinds) -> Result<Made, RequestError> {
+    pub fn make(&self, kinds: &OfflineKinds) -> Result<BuiltRequest, RequestError> {
         let operation = self
             .operation
             .unwrap_or(match (&self.object, &self.old_object) {
@@ -225,7 +225,7 @@ impl Wanted {
             request.options = None;
         }
         request.fine_times = kinds.is_built_in(&request.kind) && is_tracked(&request);
-        Ok(Made {
+        Ok(BuiltRequest {
             request,
             findings,
             assumptions,
@@ -420,10 +420,10 @@ mod tests {
 
     #[test]
     fn makes_what_an_api_server_submits() {
-        let wanted = Wanted {
+        let wanted = RequestSpec {
             object: Some(pod()),
             namespace: Some(String::from("shop")),
-            ..Wanted::default()
+            ..RequestSpec::default()
         };
         let made = wanted.make(&OfflineKinds::default()).unwrap();
         let request = made.request;
@@ -438,9 +438,9 @@ mod tests {
 
     #[test]
     fn a_deletion_has_the_old_object_alone() {
-        let wanted = Wanted {
+        let wanted = RequestSpec {
             old_object: Some(pod()),
-            ..Wanted::default()
+            ..RequestSpec::default()
         };
         let request = wanted.make(&OfflineKinds::default()).unwrap().request;
         assert_eq!(request.operation, Operation::Delete);

@@ -30,7 +30,7 @@ pub use world::{MockAuthorizer, World, WorldError};
 use crate::chain::{Run, Tracing};
 use crate::hooks::Hooks;
 use crate::hooks::Script;
-use crate::request::{Wanted, from_review};
+use crate::request::{RequestSpec, from_review};
 
 /// Access to the files of suites. The implementation decides which files are read, and their limits.
 pub trait Files {
@@ -96,9 +96,9 @@ impl LoadError {
 
 /// The request of a case.
 #[derive(Debug, Clone)]
-pub enum Asked {
+pub enum CaseRequest {
     /// An object, an operation and a user.
-    Wanted(Box<Wanted>),
+    RequestSpec(Box<RequestSpec>),
     /// The request of a review.
     Review(Box<serde_json::Value>),
 }
@@ -115,7 +115,7 @@ pub struct Case {
     /// Everything except the request.
     pub world: Arc<World>,
     /// The request.
-    pub asked: Asked,
+    pub asked: CaseRequest,
     /// The expectation.
     pub expect: Expect,
     /// Additional checks of mutations.
@@ -186,8 +186,8 @@ impl Case {
     fn request(&self) -> Result<Request, crate::request::RequestError> {
         let kinds = self.world.kinds();
         match &self.asked {
-            Asked::Wanted(wanted) => wanted.make(kinds).map(|made| made.request),
-            Asked::Review(review) => from_review(review, kinds),
+            CaseRequest::RequestSpec(wanted) => wanted.make(kinds).map(|made| made.request),
+            CaseRequest::Review(review) => from_review(review, kinds),
         }
     }
 

@@ -8,7 +8,7 @@ use lockgate_api::admission::UserInfo;
 
 /// A resource, as target of a permission check.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Thing<'a> {
+pub(crate) struct ResourceAttributes<'a> {
     pub(crate) group: &'a str,
     pub(crate) resource: &'a str,
     pub(crate) subresource: &'a str,
@@ -17,21 +17,21 @@ pub(crate) struct Thing<'a> {
 }
 
 /// Checks a permission of the requesting user.
-pub(crate) fn ask(
+pub(crate) fn authorize(
     authorizer: &Arc<dyn Authorizer>,
     request: &Request,
     verb: &str,
-    thing: Thing<'_>,
+    attributes: ResourceAttributes<'_>,
 ) -> Decision {
     authorizer.authorize(&AccessRequest {
         user: &user(&request.user),
         verb,
         object: AccessObject::Resource {
-            group: thing.group,
-            resource: thing.resource,
-            subresource: thing.subresource,
-            namespace: thing.namespace,
-            name: thing.name,
+            group: attributes.group,
+            resource: attributes.resource,
+            subresource: attributes.subresource,
+            namespace: attributes.namespace,
+            name: attributes.name,
             field_selector: "",
             label_selector: "",
         },

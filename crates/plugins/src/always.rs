@@ -38,7 +38,7 @@ impl Rules for AlwaysAdmit {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AlwaysDeny;
 
-fn no() -> Verdict {
+fn deny() -> Verdict {
     Err(Refusal::forbidden(
         "admission control is denying all modifications",
     ))
@@ -62,10 +62,10 @@ impl Rules for AlwaysDeny {
     }
 
     async fn mutate(&self, _: &mut Admission, _: &mut Value) -> Verdict {
-        no()
+        deny()
     }
 
     async fn validate(&self, _: &mut Admission) -> Verdict {
-        no()
+        deny()
     }
 }

@@ -13,7 +13,7 @@ use lockgate_api::access::Authorizer;
 use lockgate_go::quote::quote;
 use serde_json::Value;
 
-use crate::access::{Thing, ask};
+use crate::access::{ResourceAttributes, authorize};
 use crate::fields::{at, text_at};
 use crate::rules::{About, CREATE, Refusal, Rules, UPDATE, Verdict, WRITE, object, old_object};
 
@@ -27,18 +27,23 @@ const API_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const MASTERS: &str = "system:masters";
 
 /// Returns true if the user is allowed the verb on the signer, or on all signers of its domain.
-fn may(authorizer: &Arc<dyn Authorizer>, request: &Request, verb: &str, signer: &str) -> bool {
-    let may = |name: &str| {
-        let thing = Thing {
+fn is_authorized(
+    authorizer: &Arc<dyn Authorizer>,
+    request: &Request,
+    verb: &str,
+    signer: &str,
+) -> bool {
+    let may_use = |name: &str| {
+        let attributes = ResourceAttributes {
             group: GROUP,
             resource: "signers",
             name,
-            ..Thing::default()
+            ..ResourceAttributes::default()
         };
-        ask(authorizer, request, verb, thing).allowed
+        authorize(authorizer, request, verb, attributes).allowed
     };
     let domain = signer.split('/').next().unwrap_or_default();
-    may(signer) || may(&format!("{domain}/*"))
+    may_use(signer) || may_use(&format!("{domain}/*"))
 }
 
 fn signer_of(object: &Value) -> &str {
@@ -80,7 +85,7 @@ impl Rules for CertificateApproval {
     async fn validate(&self, ask: &mut Admission) -> Verdict {
         let request = ask.request();
         let signer = signer_of(old_object(request));
-        if may(&self.authorizer, request, "approve", signer) {
+        if is_authorized(&self.authorizer, request, "approve", signer) {
             return Ok(());
         }
         Err(Refusal::forbidden(format!(
@@ -130,7 +135,7 @@ impl Rules for CertificateSigning {
             return Ok(());
         }
         let signer = signer_of(old);
-        if may(&self.authorizer, request, "sign", signer) {
+        if is_authorized(&self.authorizer, request, "sign", signer) {
             return Ok(());
         }
         Err(Refusal::forbidden(format!(
@@ -234,7 +239,10 @@ impl Rules for ClusterTrustBundleAttest {
             return Ok(());
         }
         let signer = signer_of(bundle);
-        if !self.on || signer.is_empty() || may(&self.authorizer, request, "attest", signer) {
+        if !self.on
+            || signer.is_empty()
+            || is_authorized(&self.authorizer, request, "attest", signer)
+        {
             return Ok(());
         }
         Err(Refusal::forbidden(format!(

@@ -143,12 +143,14 @@ fn pod_errors(range: &Value, pod: &Value) -> Result<Vec<String>, Refusal> {
                 {
                     let requests = amounts(container, &["resources", "requests"])?;
                     let limits = amounts(container, &["resources", "limits"])?;
-                    errors.extend(Asked::new("Container", &requests, &limits).errors(limit)?);
+                    errors.extend(
+                        ResourceRequirements::new("Container", &requests, &limits).errors(limit)?,
+                    );
                 }
             }
             "Pod" => {
                 let (requests, limits) = (of_pod(pod, "requests")?, of_pod(pod, "limits")?);
-                errors.extend(Asked::new("Pod", &requests, &limits).errors(limit)?);
+                errors.extend(ResourceRequirements::new("Pod", &requests, &limits).errors(limit)?);
             }
             _ => {}
         }
@@ -159,11 +161,11 @@ fn pod_errors(range: &Value, pod: &Value) -> Result<Vec<String>, Refusal> {
 fn claim_errors(range: &Value, claim: &Value) -> Result<Vec<String>, Refusal> {
     let requests = amounts(claim, &["spec", "resources", "requests"])?;
     let nothing = Amounts::new();
-    let asked = Asked::new("PersistentVolumeClaim", &requests, &nothing);
+    let asked = ResourceRequirements::new("PersistentVolumeClaim", &requests, &nothing);
     let mut errors = Vec::new();
     for limit in limits(range, "PersistentVolumeClaim") {
         for (name, least) in amounts(limit, &["min"])? {
-            errors.extend(asked.below(&name, &least));
+            errors.extend(asked.min_violation(&name, &least));
         }
         for (name, most) in amounts(limit, &["max"])? {
             errors.extend(asked.request_above(&name, &most));
@@ -173,13 +175,13 @@ fn claim_errors(range: &Value, claim: &Value) -> Result<Vec<String>, Refusal> {
 }
 
 /// The requests and limits of a pod, container or claim.
-struct Asked<'a> {
+struct ResourceRequirements<'a> {
     limit_type: &'static str,
     requests: &'a Amounts,
     limits: &'a Amounts,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ResourceRequirements<'a> {
     fn new(limit_type: &'static str, requests: &'a Amounts, limits: &'a Amounts) -> Self {
         Self {
             limit_type,
@@ -192,18 +194,18 @@ impl<'a> Asked<'a> {
     fn errors(&self, limit: &Value) -> Result<Vec<String>, Refusal> {
         let mut errors = Vec::new();
         for (name, least) in amounts(limit, &["min"])? {
-            errors.extend(self.below(&name, &least));
+            errors.extend(self.min_violation(&name, &least));
         }
         for (name, most) in amounts(limit, &["max"])? {
-            errors.extend(self.above(&name, &most));
+            errors.extend(self.max_violation(&name, &most));
         }
         for (name, ratio) in amounts(limit, &["maxLimitRequestRatio"])? {
-            errors.extend(self.apart(&name, &ratio));
+            errors.extend(self.ratio_violation(&name, &ratio));
         }
         Ok(errors)
     }
 
-    fn below(&self, name: &str, least: &Quantity) -> Option<String> {
+    fn min_violation(&self, name: &str, least: &Quantity) -> Option<String> {
         let what = format!("minimum {name} usage per {} is {least}", self.limit_type);
         let (request, limit) = (self.requests.get(name), self.limits.get(name));
         let values = Values::new(request, limit, least);
@@ -217,7 +219,7 @@ impl<'a> Asked<'a> {
         Some(format!("{what}, but limit is {limit}"))
     }
 
-    fn above(&self, name: &str, most: &Quantity) -> Option<String> {
+    fn max_violation(&self, name: &str, most: &Quantity) -> Option<String> {
         let what = format!("maximum {name} usage per {} is {most}", self.limit_type);
         let (request, limit) = (self.requests.get(name), self.limits.get(name));
         let values = Values::new(request, limit, most);
@@ -243,7 +245,7 @@ impl<'a> Asked<'a> {
     }
 
     /// The violation of a `maxLimitRequestRatio`.
-    fn apart(&self, name: &str, ratio: &Quantity) -> Option<String> {
+    fn ratio_violation(&self, name: &str, ratio: &Quantity) -> Option<String> {
         let per = self.limit_type;
         let what = format!("{name} max limit to request ratio per {per} is {ratio}");
         let (request, limit) = (self.requests.get(name), self.limits.get(name));
@@ -293,7 +295,7 @@ impl Values {
 }
 
 /// Returns true if the object is being deleted, so that its requests no longer matter.
-fn is_going(old: &Value) -> bool {
+fn is_deleting(old: &Value) -> bool {
     at(old, &["metadata", "deletionTimestamp"]).is_some()
 }
 
@@ -311,7 +313,7 @@ impl Rules for LimitRanger {
     }
 
     async fn mutate(&self, ask: &mut Admission, pod: &mut Value) -> Verdict {
-        if is_going(old_object(ask.request())) {
+        if is_deleting(old_object(ask.request())) {
             return Ok(());
         }
         self.fill_in(ask.request(), pod).await
@@ -319,7 +321,7 @@ impl Rules for LimitRanger {
 
     async fn validate(&self, ask: &mut Admission) -> Verdict {
         let request = ask.request();
-        if is_going(old_object(request)) {
+        if is_deleting(old_object(request)) {
             return Ok(());
         }
         self.check(request, object(request)).await

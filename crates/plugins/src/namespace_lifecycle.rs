@@ -16,13 +16,13 @@ use serde_json::Value;
 use crate::rules::{About, Refusal, Rules, Verdict};
 
 /// Namespaces that cannot be deleted.
-const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 /// The time after a namespace deletion for which the namespace is read from storage.
-const DISTRUST: Duration = Duration::from_secs(30);
+const FORCE_LIVE_LOOKUP_TTL: Duration = Duration::from_secs(30);
 /// The maximum number of remembered namespaces.
-const MAX_DISTRUSTED: usize = 100;
+const MAX_FORCED_LOOKUPS: usize = 100;
 /// The time for a cache to observe a newly created namespace.
-const CATCH_UP: Duration = Duration::from_millis(50);
+const MISSING_NAMESPACE_WAIT: Duration = Duration::from_millis(50);
 
 /// Denies writes that are inconsistent with the state of their namespace.
 #[derive(Debug)]
@@ -30,14 +30,14 @@ pub struct NamespaceLifecycle {
     host: Host,
     immortal: BTreeSet<String>,
     /// Namespaces on which the cache may be stale, with the time until when.
-    distrusted: Mutex<Vec<(String, Instant)>>,
+    forced_lookups: Mutex<Vec<(String, Instant)>>,
 }
 
 impl NamespaceLifecycle {
     /// Protects the system namespaces from deletion.
     #[must_use]
     pub fn new(host: Host) -> Self {
-        Self::protecting(host, IMMORTAL)
+        Self::protecting(host, IMMORTAL_NAMESPACES)
     }
 
     /// Protects these namespaces from deletion.
@@ -46,7 +46,7 @@ impl NamespaceLifecycle {
         Self {
             host,
             immortal: names.into_iter().map(str::to_owned).collect(),
-            distrusted: Mutex::default(),
+            forced_lookups: Mutex::default(),
         }
     }
 
@@ -59,7 +59,7 @@ impl NamespaceLifecycle {
                 return Err(Refusal::forbidden(why));
             }
             if is_delete {
-                self.distrust(&request.name);
+                self.force_live_lookup(&request.name);
             }
             return Ok(());
         }
@@ -89,12 +89,14 @@ impl NamespaceLifecycle {
         let namespaces = &self.host.namespaces;
         let mut cached = namespaces.cached(name);
         if cached.is_none() && request.operation == Operation::Create {
-            tokio::time::sleep(CATCH_UP).await;
+            tokio::time::sleep(MISSING_NAMESPACE_WAIT).await;
             cached = namespaces.cached(name);
         }
         match cached {
             // The cache may not have observed the deletion yet.
-            Some(namespace) if namespace.terminating || !self.is_distrusted(name) => Ok(namespace),
+            Some(namespace) if namespace.terminating || !self.needs_live_lookup(name) => {
+                Ok(namespace)
+            }
             _ => namespaces.fetch(name).await,
         }
     }
@@ -109,26 +111,26 @@ impl NamespaceLifecycle {
         waited.is_ok() || self.host.namespaces.synced()
     }
 
-    fn distrust(&self, name: &str) {
-        let until = self.host.clock.now() + DISTRUST;
-        let mut distrusted = self
-            .distrusted
+    fn force_live_lookup(&self, name: &str) {
+        let until = self.host.clock.now() + FORCE_LIVE_LOOKUP_TTL;
+        let mut forced_lookups = self
+            .forced_lookups
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        distrusted.retain(|(known, _)| known != name);
-        if distrusted.len() >= MAX_DISTRUSTED {
-            distrusted.remove(0);
+        forced_lookups.retain(|(known, _)| known != name);
+        if forced_lookups.len() >= MAX_FORCED_LOOKUPS {
+            forced_lookups.remove(0);
         }
-        distrusted.push((name.to_owned(), until));
+        forced_lookups.push((name.to_owned(), until));
     }
 
-    fn is_distrusted(&self, name: &str) -> bool {
+    fn needs_live_lookup(&self, name: &str) -> bool {
         let now = self.host.clock.now();
-        let distrusted = self
-            .distrusted
+        let forced_lookups = self
+            .forced_lookups
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        distrusted
+        forced_lookups
             .iter()
             .any(|(known, until)| known == name && now < *until)
     }

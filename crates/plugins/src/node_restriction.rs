@@ -12,7 +12,7 @@ use lockgate_api::meta::status::{Status, StatusDetails};
 use lockgate_go::quote::quote;
 use serde_json::Value;
 
-use crate::access::{Thing, ask as ask_authorizer};
+use crate::access::{ResourceAttributes, authorize as ask_authorizer};
 use crate::certificates::subject_of_request;
 use crate::fields::{at, is_mirror, is_on, items, text, text_at, texts};
 use crate::lookup::{CLAIMS, CSI_DRIVERS, Lookup, NODES, PODS, VOLUMES, name_of};
@@ -65,7 +65,7 @@ fn node_of(request: &Request) -> Option<&str> {
     name.filter(|_| groups.iter().any(|group| group == "system:nodes"))
 }
 
-fn no(text: impl Into<String>) -> Verdict {
+fn deny(text: impl Into<String>) -> Verdict {
     Err(Refusal::forbidden(text))
 }
 
@@ -99,7 +99,7 @@ impl NodeRestriction {
         };
         if node.is_empty() {
             let user = quote(&request.user.username);
-            return no(format!("could not determine node from user {user}"));
+            return deny(format!("could not determine node from user {user}"));
         }
         let resource = &request.resource;
         let subresource = request.subresource.as_str();
@@ -108,7 +108,7 @@ impl NodeRestriction {
                 "" => self.pod(node, request, object).await,
                 "status" => pod_status(node, request, object),
                 "eviction" => self.eviction(node, request, object).await,
-                other => no(format!(
+                other => deny(format!(
                     "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
                     quote(other)
                 )),
@@ -116,7 +116,7 @@ impl NodeRestriction {
             ("", "nodes") => own_node(node, request, object),
             ("", "persistentvolumeclaims") => match subresource {
                 "status" => claim_status(node, request, object),
-                _ => no("may only update PVC status"),
+                _ => deny("may only update PVC status"),
             },
             ("", "serviceaccounts") => self.token(node, request, object).await,
             ("coordination.k8s.io", "leases") => lease(node, request, object),
@@ -128,12 +128,12 @@ impl NodeRestriction {
                 if name == node {
                     return Ok(());
                 }
-                no("can only access CSINode with the same name as the requesting node")
+                deny("can only access CSINode with the same name as the requesting node")
             }
             ("resource.k8s.io", "resourceslices") => slice(node, request, object),
             ("certificates.k8s.io", "certificatesigningrequests") => signing(node, request, object),
             ("certificates.k8s.io", "podcertificaterequests") => {
-                no("PodCertificateRequest feature gate is disabled")
+                deny("PodCertificateRequest feature gate is disabled")
             }
             _ => Ok(()),
         }
@@ -154,11 +154,11 @@ impl NodeRestriction {
                 if text_at(&existing, &["spec", "nodeName"]) == node {
                     return Ok(());
                 }
-                no(format!(
+                deny(format!(
                     "node {shown} can only delete pods with spec.nodeName set to itself"
                 ))
             }
-            other => no(format!(
+            other => deny(format!(
                 "unexpected operation {}, node {shown} can only create and delete mirror pods",
                 quote(other.name())
             )),
@@ -168,19 +168,19 @@ impl NodeRestriction {
     async fn mirror_pod(&self, node: &str, pod: &Value) -> Verdict {
         let shown = quote(node);
         if !is_mirror(pod) {
-            return no(format!(
+            return deny(format!(
                 "pod does not have \"kubernetes.io/config.mirror\" annotation, node {shown} can only \
                  create mirror pods"
             ));
         }
         if text_at(pod, &["spec", "nodeName"]) != node {
-            return no(format!(
+            return deny(format!(
                 "node {shown} can only create pods with spec.nodeName set to itself"
             ));
         }
         let owners = items(pod, &["metadata", "ownerReferences"]);
         let not_itself = || {
-            no(format!(
+            deny(format!(
                 "node {shown} can only create pods with an owner reference set to itself"
             ))
         };
@@ -188,7 +188,7 @@ impl NodeRestriction {
             [] => return not_itself(),
             [owner] => owner,
             _ => {
-                return no(format!(
+                return deny(format!(
                     "node {shown} can only create pods with a single owner reference set to itself"
                 ));
             }
@@ -198,12 +198,12 @@ impl NodeRestriction {
             return not_itself();
         }
         if !is_on(owner, &["controller"]) {
-            return no(format!(
+            return deny(format!(
                 "node {shown} can only create pods with a controller owner reference set to itself"
             ));
         }
         if is_on(owner, &["blockOwnerDeletion"]) {
-            return no(format!(
+            return deny(format!(
                 "node {shown} must not set blockOwnerDeletion on an owner reference"
             ));
         }
@@ -215,13 +215,13 @@ impl NodeRestriction {
         let found = found.ok_or_else(|| not_found("node", node))?;
         let (told, known) = (text(owner, "uid"), text_at(&found, &["metadata", "uid"]));
         if told != known {
-            return no(format!(
+            return deny(format!(
                 "node {node} UID mismatch: expected {told} got {known}"
             ));
         }
         match referenced(pod) {
             None => Ok(()),
-            Some(what) => no(format!(
+            Some(what) => deny(format!(
                 "node {shown} can not create pods that reference {what}"
             )),
         }
@@ -229,20 +229,20 @@ impl NodeRestriction {
 
     async fn eviction(&self, node: &str, request: &Request, eviction: &Value) -> Verdict {
         if request.operation != Operation::Create {
-            return no(format!("unexpected operation {}", request.operation.name()));
+            return deny(format!("unexpected operation {}", request.operation.name()));
         }
         let name = match request.name.as_str() {
             "" => name_of(eviction),
             name => name,
         };
         if name.is_empty() {
-            return no("could not determine pod from request data");
+            return deny("could not determine pod from request data");
         }
         let existing = self.existing_pod(request, name).await?;
         if text_at(&existing, &["spec", "nodeName"]) == node {
             return Ok(());
         }
-        no(format!(
+        deny(format!(
             "node {node} can only evict pods with spec.nodeName set to itself"
         ))
     }
@@ -255,21 +255,21 @@ impl NodeRestriction {
         let kind = ["apiVersion", "kind"].map(|member| text(reference, member));
         let name = text(reference, "name");
         if kind != ["v1", "Pod"] || name.is_empty() {
-            return no("node requested token not bound to a pod");
+            return deny("node requested token not bound to a pod");
         }
         let uid = text(reference, "uid");
         if uid.is_empty() {
-            return no("node requested token with a pod binding without a uid");
+            return deny("node requested token with a pod binding without a uid");
         }
         let pod = self.existing_pod(request, name).await?;
         if text_at(&pod, &["metadata", "uid"]) != uid {
-            return no(format!(
+            return deny(format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The \
                  object might have been deleted and then recreated"
             ));
         }
         if text_at(&pod, &["spec", "nodeName"]) != node {
-            return no("node requested token bound to a pod scheduled on a different node");
+            return deny("node requested token bound to a pod scheduled on a different node");
         }
         self.audience(request, token, &pod).await
     }
@@ -279,7 +279,7 @@ impl NodeRestriction {
         let audience = match items(token, &["spec", "audiences"]) {
             [] => "",
             [audience] => audience.as_str().unwrap_or_default(),
-            _ => return no("node may only request 0 or 1 audiences"),
+            _ => return deny("node may only request 0 or 1 audiences"),
         };
         for volume in items(pod, &["spec", "volumes"]) {
             let mut sources = items(volume, &["projected", "sources"]).iter();
@@ -295,17 +295,17 @@ impl NodeRestriction {
                 return Ok(());
             }
         }
-        let thing = Thing {
+        let attributes = ResourceAttributes {
             resource: audience,
             namespace: &request.namespace,
             name: &request.name,
-            ..Thing::default()
+            ..ResourceAttributes::default()
         };
         let verb = "request-serviceaccounts-token-audience";
-        if ask_authorizer(&self.authorizer, request, verb, thing).allowed {
+        if ask_authorizer(&self.authorizer, request, verb, attributes).allowed {
             return Ok(());
         }
-        no(format!(
+        deny(format!(
             "audience {} not found in pod spec volume, {} is not authorized to request tokens for this \
              audience",
             quote(audience),
@@ -413,11 +413,11 @@ fn refers_to_config_maps(pod: &Value) -> bool {
 fn pod_status(node: &str, request: &Request, new: &Value) -> Verdict {
     if request.operation != Operation::Update {
         let operation = quote(request.operation.name());
-        return no(format!("unexpected operation {operation}"));
+        return deny(format!("unexpected operation {operation}"));
     }
     let (shown, old) = (quote(node), old_object(request));
     if text_at(old, &["spec", "nodeName"]) != node {
-        return no(format!(
+        return deny(format!(
             "node {shown} can only update pod status for pods with spec.nodeName set to itself"
         ));
     }
@@ -428,17 +428,17 @@ fn pod_status(node: &str, request: &Request, new: &Value) -> Verdict {
             .collect()
     };
     if labels(old) != labels(new) {
-        return no(format!(
+        return deny(format!(
             "node {shown} cannot update labels through pod status"
         ));
     }
     let of = |pod: &'_ Value, member: &str| at(pod, &["status", member]).cloned();
     if of(old, "resourceClaimStatuses") != of(new, "resourceClaimStatuses") {
-        return no(format!("node {shown} cannot update resource claim statues"));
+        return deny(format!("node {shown} cannot update resource claim statues"));
     }
     let extended = "extendedResourceClaimStatus";
     if of(old, extended) != of(new, extended) {
-        return no(format!(
+        return deny(format!(
             "node {shown} cannot update extended resource claim status"
         ));
     }
@@ -448,7 +448,7 @@ fn pod_status(node: &str, request: &Request, new: &Value) -> Verdict {
 fn claim_status(node: &str, request: &Request, new: &Value) -> Verdict {
     if request.operation != Operation::Update {
         let operation = quote(request.operation.name());
-        return no(format!("unexpected operation {operation}"));
+        return deny(format!("unexpected operation {operation}"));
     }
     let essence = |claim: &Value| {
         let mut claim = claim.clone();
@@ -474,7 +474,7 @@ fn claim_status(node: &str, request: &Request, new: &Value) -> Verdict {
         return Ok(());
     }
     let node = quote(node);
-    no(format!(
+    deny(format!(
         "node {node} is not allowed to update fields other than status.quantity and status.conditions"
     ))
 }
@@ -487,7 +487,7 @@ fn own_node(node: &str, request: &Request, new: &Value) -> Verdict {
     };
     if name != node {
         let name = quote(name);
-        return no(format!("node {shown} is not allowed to modify node {name}"));
+        return deny(format!("node {shown} is not allowed to modify node {name}"));
     }
     let old = old_object(request);
     let changed = |path: &[&str]| at(old, path) != at(new, path);
@@ -496,34 +496,34 @@ fn own_node(node: &str, request: &Request, new: &Value) -> Verdict {
     match request.operation {
         Operation::Create => {
             if at(new, &config).is_some() {
-                return no(format!(
+                return deny(format!(
                     "node {shown} is not allowed to create pods with a non-nil configSource"
                 ));
             }
             if !labels.is_empty() {
                 let labels = labels.join(", ");
-                return no(format!(
+                return deny(format!(
                     "node {shown} is not allowed to set the following labels: {labels}"
                 ));
             }
         }
         Operation::Update => {
             if at(new, &config).is_some() && changed(&config) {
-                return no(format!(
+                return deny(format!(
                     "node {shown} is not allowed to update configSource to a new non-nil configSource"
                 ));
             }
             if changed(&["spec", "taints"]) {
-                return no(format!("node {shown} is not allowed to modify taints"));
+                return deny(format!("node {shown} is not allowed to modify taints"));
             }
             if changed(&["metadata", "ownerReferences"]) {
-                return no(format!(
+                return deny(format!(
                     "node {shown} is not allowed to modify ownerReferences"
                 ));
             }
             if !labels.is_empty() {
                 let labels = labels.join(", ");
-                return no(format!("is not allowed to modify labels: {labels}"));
+                return deny(format!("is not allowed to modify labels: {labels}"));
             }
         }
         _ => {}
@@ -560,7 +560,7 @@ fn forbidden_labels(old: &Value, new: &Value) -> Vec<String> {
 
 fn lease(node: &str, request: &Request, object: &Value) -> Verdict {
     if request.namespace != "kube-node-lease" {
-        return no("can only access leases in the \"kube-node-lease\" system namespace");
+        return deny("can only access leases in the \"kube-node-lease\" system namespace");
     }
     let name = match request.operation {
         Operation::Create => name_of(object),
@@ -569,17 +569,17 @@ fn lease(node: &str, request: &Request, object: &Value) -> Verdict {
     if name == node {
         return Ok(());
     }
-    no("can only access node lease with the same name as the requesting node")
+    deny("can only access node lease with the same name as the requesting node")
 }
 
 fn slice(node: &str, request: &Request, object: &Value) -> Verdict {
     let is_own = |slice: &Value| text_at(slice, &["spec", "nodeName"]) == node;
     match request.operation {
         Operation::Create if !is_own(object) => {
-            no("can only create ResourceSlice with the same NodeName as the requesting node")
+            deny("can only create ResourceSlice with the same NodeName as the requesting node")
         }
         Operation::Delete if !is_own(old_object(request)) => {
-            no("can only delete ResourceSlice with the same NodeName as the requesting node")
+            deny("can only delete ResourceSlice with the same NodeName as the requesting node")
         }
         _ => Ok(()),
     }
@@ -596,7 +596,7 @@ fn signing(node: &str, request: &Request, csr: &Value) -> Verdict {
     if subject.common_name == format!("system:node:{node}") {
         return Ok(());
     }
-    no(format!(
+    deny(format!(
         "can only create a node CSR with CN=system:node:{node}"
     ))
 }

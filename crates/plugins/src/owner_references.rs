@@ -11,7 +11,7 @@ use lockgate_api::access::{Authorizer, Decision};
 use lockgate_go::quote::quote;
 use serde_json::Value;
 
-use crate::access::{Thing, ask};
+use crate::access::{ResourceAttributes, authorize};
 use crate::fields::{is_on, items, text};
 use crate::rules::{About, Refusal, Rules, Verdict, WRITE, object, old_object};
 
@@ -63,7 +63,7 @@ fn newly_blocked<'v>(new: &'v Value, old: &Value) -> Vec<&'v Value> {
 }
 
 /// The reason and error of an authorizer's decision, in Go's format.
-fn told(decision: &Decision) -> String {
+fn decision_text(decision: &Decision) -> String {
     let error = decision.error.as_deref().unwrap_or("<nil>");
     format!("{}, {error}", decision.reason)
 }
@@ -76,20 +76,20 @@ impl OwnerReferencesPermissionEnforcement {
     }
 
     fn check_delete(&self, request: &Request) -> Verdict {
-        let thing = Thing {
+        let attributes = ResourceAttributes {
             group: &request.resource.group,
             resource: &request.resource.resource,
             subresource: &request.subresource,
             namespace: &request.namespace,
             name: &request.name,
         };
-        let decision = ask(&self.authorizer, request, "delete", thing);
+        let decision = authorize(&self.authorizer, request, "delete", attributes);
         if decision.allowed {
             return Ok(());
         }
         Err(Refusal::forbidden(format!(
             "cannot set an ownerRef on a resource you can't delete: {}",
-            told(&decision)
+            decision_text(&decision)
         )))
     }
 
@@ -104,7 +104,7 @@ impl OwnerReferencesPermissionEnforcement {
                 quote(api_version)
             )));
         };
-        let thing = Thing {
+        let attributes = ResourceAttributes {
             group,
             resource: &mapping.plural,
             subresource: "finalizers",
@@ -115,14 +115,14 @@ impl OwnerReferencesPermissionEnforcement {
             },
             name: text(owner, "name"),
         };
-        let decision = ask(&self.authorizer, request, "update", thing);
+        let decision = authorize(&self.authorizer, request, "update", attributes);
         if decision.allowed {
             return Ok(());
         }
         Err(Refusal::forbidden(format!(
             "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set \
              finalizers on: {}",
-            told(&decision)
+            decision_text(&decision)
         )))
     }
 }
@@ -159,14 +159,14 @@ impl Rules for OwnerReferencesPermissionEnforcement {
         if blocked.is_empty() {
             return Ok(());
         }
-        let everything = Thing {
+        let everything = ResourceAttributes {
             group: "*",
             resource: "*",
             subresource: "finalizers",
             namespace: "",
             name: "*",
         };
-        if ask(&self.authorizer, request, "update", everything).allowed {
+        if authorize(&self.authorizer, request, "update", everything).allowed {
             return Ok(());
         }
         blocked

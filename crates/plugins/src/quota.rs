@@ -41,7 +41,7 @@ pub use ledger::Ledger;
 const RETRIES: usize = 3;
 
 /// The time a writer waits for its turn.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The configuration of the plugin, `apiserver.config.k8s.io/v1`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -154,13 +154,13 @@ impl ResourceQuota {
             let entry = match ask.held::<ledger::Entry>() {
                 Some(entry) if entry.is_of(&namespace) => entry,
                 _ => {
-                    let entry = tokio::time::timeout(PATIENCE, self.ledger.enter(&namespace));
+                    let entry = tokio::time::timeout(LOCK_TIMEOUT, self.ledger.enter(&namespace));
                     let entry = Arc::new(entry.await.map_err(|_| late())?);
                     ask.hold(Arc::clone(&entry) as _);
                     entry
                 }
             };
-            let turn = tokio::time::timeout(PATIENCE, entry.turn());
+            let turn = tokio::time::timeout(LOCK_TIMEOUT, entry.lock());
             let _turn = turn.await.map_err(|_| late())?;
             return self.charge_in_turn(ask.request(), evaluator).await;
         }
@@ -218,7 +218,7 @@ impl ResourceQuota {
                     covered_scopes.insert(scope.name.clone());
                 }
             }
-            let names = evaluator.concerned(quota.hard.keys().map(String::as_str));
+            let names = evaluator.matching_resources(quota.hard.keys().map(String::as_str));
             if names.is_empty() || !quota.includes(evaluator, new)? {
                 continue;
             }
@@ -302,7 +302,7 @@ fn increase(now: &Amounts, before: &Amounts) -> Result<Amounts, Refusal> {
 }
 
 /// Formats quantities: `a=1,b=2`.
-fn told(amounts: &[(&str, &Quantity)]) -> String {
+fn format_amounts(amounts: &[(&str, &Quantity)]) -> String {
     let pairs: Vec<String> = amounts
         .iter()
         .map(|(name, amount)| format!("{name}={amount}"))
@@ -419,7 +419,7 @@ impl<'v> Quota<'v> {
                     .iter()
                     .filter_map(|name| Some((name.as_str(), amounts.get(*name)?)))
                     .collect();
-                told(&amounts)
+                format_amounts(&amounts)
             };
             let name = name_of(self.object);
             let (requested, used, limited) = (of(&more), of(&self.used), of(&self.hard));

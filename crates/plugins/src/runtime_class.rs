@@ -39,7 +39,7 @@ impl RuntimeClass {
         let Some(name) = name else {
             return Ok(None);
         };
-        if let Some(problem) = unaskable(name) {
+        if let Some(problem) = invalid_name_error(name) {
             return Err(Refusal::Plain(problem));
         }
         let found = self.lookup.get(RUNTIME_CLASSES, "", name).await?;
@@ -51,7 +51,7 @@ impl RuntimeClass {
 /// The error for a name that is an invalid path segment.
 ///
 /// UPSTREAM: client-go rest/request.go: the plugin requests an invalid class name, which its client rejects.
-fn unaskable(name: &str) -> Option<String> {
+fn invalid_name_error(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some(String::from("resource name may not be empty"));
     }

@@ -87,8 +87,8 @@ fn registration(name: &str, role: Role, about: &[About]) -> Registration {
     registration = registration.admission_review_versions(&["v1", "v1beta1"]);
     for about in about {
         let rule = Rule::resources(about.resources.iter().copied()).groups([about.group]);
-        registration =
-            registration.rule(rule.operations(about.operations.iter().copied().map(told)));
+        registration = registration
+            .rule(rule.operations(about.operations.iter().copied().map(convert_operation)));
     }
     match name {
         // Events of `events.k8s.io` are of another kind, which upstream does not limit; the call has the side effect of
@@ -119,7 +119,7 @@ fn kebab(name: &str) -> String {
     word
 }
 
-fn told(operation: Operation) -> lockgate_webhook::Operation {
+fn convert_operation(operation: Operation) -> lockgate_webhook::Operation {
     match operation {
         Operation::Create => lockgate_webhook::Operation::Create,
         Operation::Update => lockgate_webhook::Operation::Update,

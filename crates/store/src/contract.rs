@@ -61,7 +61,7 @@ pub async fn run_all<S: Store, F: Future<Output = S>>(empty: impl Fn() -> F) {
 pub fn bloom_options() -> MemoryOptions {
     MemoryOptions {
         bloom: words,
-        alike: &["/alike/"],
+        compressed_prefixes: &["/alike/"],
         ..MemoryOptions::default()
     }
 }

@@ -5,8 +5,8 @@
 //! are synced.
 
 mod committer;
+mod data_dir;
 mod file;
-mod folder;
 #[cfg(test)]
 mod tests;
 
@@ -27,9 +27,9 @@ use crate::{
     Entry, Filter, List, MemoryOptions, Page, ReadAt, ReadError, Revision, Snapshot, SnapshotError,
     SnapshotReader, Store, Unavailable, Watch, WriteError,
 };
-use committer::{Answer, Committer, Request, Write};
+use committer::{Committer, Request, ResultSender, Write};
+use data_dir::DataDir;
 use file::{DataFile, FORMAT, Loaded};
-use folder::Folder;
 
 /// The maximum number of writes queued for the disk; further writers wait for a permit.
 const QUEUE: usize = 4096;
@@ -40,7 +40,7 @@ const QUEUE: usize = 4096;
 pub enum OpenError {
     /// The directory cannot be created or written.
     #[error("cannot use the directory `{}`", path.display())]
-    Folder {
+    DataDir {
         /// The directory.
         path: PathBuf,
         /// The error of the operating system.
@@ -92,7 +92,7 @@ pub enum RestoreError {
     Snapshot(#[from] SnapshotError),
     /// The directory cannot be used.
     #[error(transparent)]
-    Folder(#[from] OpenError),
+    DataDir(#[from] OpenError),
 }
 
 /// Options for restoring a snapshot.
@@ -157,7 +157,7 @@ impl DiskStore {
     ///
     /// As for [`Self::open`].
     pub fn open_with(folder: &Path, options: MemoryOptions) -> Result<Self, OpenError> {
-        let folder = Folder::take(folder)?;
+        let folder = DataDir::take(folder)?;
         let path = folder.data();
         // On a separate thread: a panic while reading a corrupted file ends there.
         let opening = std::thread::Builder::new()
@@ -189,7 +189,7 @@ impl DiskStore {
         options: RestoreOptions,
         told: &mut dyn FnMut(u64),
     ) -> Result<Revision, RestoreError> {
-        let folder = Folder::take(folder)?;
+        let folder = DataDir::take(folder)?;
         file::restore(&folder, snapshot, options, told)
     }
 
@@ -232,14 +232,17 @@ impl DiskStore {
         }
     }
 
-    async fn write<T>(&self, write: impl FnOnce(Answer<T>) -> Write) -> Result<T, WriteError> {
+    async fn write<T>(
+        &self,
+        write: impl FnOnce(ResultSender<T>) -> Write,
+    ) -> Result<T, WriteError> {
         let closed = || WriteError::from(Unavailable(String::from("the store is closed")));
         let place = Arc::clone(&self.shared.places).acquire_owned().await;
         let place = place.map_err(|_| closed())?;
-        let (answer, answered) = oneshot::channel();
+        let (sender, answered) = oneshot::channel();
         self.shared
             .requests
-            .send(Request::Write(write(answer), place))
+            .send(Request::Write(write(sender), place))
             .map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
@@ -277,11 +280,11 @@ impl Store for DiskStore {
             let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
             committer::now().saturating_add(millis)
         });
-        self.write(|answer| Write::Create {
+        self.write(|sender| Write::Create {
             key: key.to_owned(),
             value,
             deadline,
-            answer,
+            sender,
         })
         .await
     }
@@ -292,20 +295,20 @@ impl Store for DiskStore {
         expected: Revision,
         value: Bytes,
     ) -> Result<Revision, WriteError> {
-        self.write(|answer| Write::Update {
+        self.write(|sender| Write::Update {
             key: key.to_owned(),
             expected,
             value,
-            answer,
+            sender,
         })
         .await
     }
 
     async fn delete(&self, key: &str, expected: Revision) -> Result<(Revision, Entry), WriteError> {
-        self.write(|answer| Write::Delete {
+        self.write(|sender| Write::Delete {
             key: key.to_owned(),
             expected,
-            answer,
+            sender,
         })
         .await
     }
@@ -333,20 +336,20 @@ impl Store for DiskStore {
 
     async fn compact(&self, oldest: Revision) -> Result<(), ReadError> {
         let closed = || ReadError::from(Unavailable(String::from("the store is closed")));
-        let (answer, answered) = oneshot::channel();
+        let (sender, answered) = oneshot::channel();
         self.shared
             .requests
-            .send(Request::Compact(oldest, answer))
+            .send(Request::Compact(oldest, sender))
             .map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 
     async fn snapshot(&self) -> Result<Snapshot, ReadError> {
         let closed = || ReadError::from(Unavailable(String::from("the store is closed")));
-        let (answer, answered) = oneshot::channel();
+        let (sender, answered) = oneshot::channel();
         self.shared
             .requests
-            .send(Request::Snapshot(answer))
+            .send(Request::Snapshot(sender))
             .map_err(|_| closed())?;
         answered.await.map_err(|_| closed())
     }

@@ -35,7 +35,7 @@ use proto::{
 /// The maximum wait of a read for the cache, before it is read from etcd.
 ///
 /// UPSTREAM: apiserver pkg/storage/cacher/watch_cache.go (blockTimeout)
-const CATCH_UP: Duration = Duration::from_secs(3);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 /// The page size of lists from etcd.
 const PAGE: i64 = 2_000;
 /// The keys that mark prefixes as Lockgate's. They are outside of every prefix.
@@ -175,7 +175,7 @@ impl EtcdStore {
         let cache = Arc::new(cache.map_err(Unavailable::from)?);
         let mut tasks = Vec::new();
         let kept = Arc::clone(&cache);
-        tasks.push(tokio::spawn(async move { kept.keep().await }));
+        tasks.push(tokio::spawn(async move { kept.run().await }));
         if !options.compaction_interval.is_zero() {
             let (client, period) = (Arc::clone(&client), options.compaction_interval);
             tasks.push(tokio::spawn(async move {
@@ -234,7 +234,7 @@ impl EtcdStore {
     /// # Errors
     ///
     /// The cluster is not available.
-    pub async fn reach(&self, revision: Revision) -> Result<(), Unavailable> {
+    pub async fn advance_revision(&self, revision: Revision) -> Result<(), Unavailable> {
         loop {
             let missing = revision.0.saturating_sub(self.quorum().await?.0);
             if missing == 0 {
@@ -348,7 +348,7 @@ impl EtcdStore {
                 wanted
             }
         };
-        if !cache.reaches(wanted, CATCH_UP).await {
+        if !cache.reaches(wanted, CATCH_UP_TIMEOUT).await {
             return Ok(Err(wanted));
         }
         Ok(Ok(match at {
@@ -650,7 +650,7 @@ impl Store for EtcdStore {
             }
             Err(error) => return Err(Unavailable::from(error).into()),
         }
-        if cache.reaches(oldest, CATCH_UP).await {
+        if cache.reaches(oldest, CATCH_UP_TIMEOUT).await {
             cache.compact(oldest);
         }
         Ok(())

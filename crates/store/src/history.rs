@@ -90,11 +90,11 @@ pub enum Call {
 
 /// The result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum OperationResult {
     /// Written at this revision, or the expected one for a no-op.
     Written(Revision),
     /// Rejected: this is the current entry.
-    Refused(Entry),
+    Conflict(Entry),
     /// Rejected: the key does not exist.
     NotFound,
     /// The entry of the key at this revision.
@@ -117,7 +117,7 @@ pub struct Operation {
     /// The operation.
     pub call: Call,
     /// The result.
-    pub answer: Answer,
+    pub answer: OperationResult,
 }
 
 /// A change, from a watch or the result of a write.
@@ -198,7 +198,7 @@ impl Recorder {
     }
 
     /// Records an operation that returns now.
-    pub fn record(&self, invoked: Time, call: Call, answer: Answer) {
+    pub fn record(&self, invoked: Time, call: Call, answer: OperationResult) {
         let returned = self.now();
         self.lock().operations.push(Operation {
             invoked,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use equivalent::{Comparable, Equivalent};
 use imbl::{OrdMap, OrdSet};
 
-use crate::form::{Alike, Forms};
+use crate::template::{Compressed, Templates};
 use crate::{Bloom, Entry, MemoryOptions, Revision};
 
 /// The entries, ordered by key. Every write copies tree nodes, so entries are small.
@@ -124,23 +124,23 @@ fn prefixes(key: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// How entries are stored in memory.
 #[derive(Debug)]
-pub(crate) struct Keep {
-    forms: Forms,
+pub(crate) struct EntryEncoding {
+    templates: Templates,
     bloom: fn(&[u8]) -> Bloom,
 }
 
-impl Keep {
+impl EntryEncoding {
     pub(crate) fn new(options: &MemoryOptions) -> Arc<Self> {
         Arc::new(Self {
-            forms: Forms::new(options.alike),
+            templates: Templates::new(options.compressed_prefixes),
             bloom: options.bloom,
         })
     }
 
     pub(crate) fn entry(&self, entry: Entry) -> Stored {
         let bloom = (self.bloom)(&entry.value);
-        match self.forms.keep(&entry) {
-            Some(alike) => Stored::Alike(bloom, alike),
+        match self.templates.compress(&entry) {
+            Some(compressed) => Stored::Compressed(bloom, compressed),
             None => Stored::Whole(bloom, Arc::new(entry)),
         }
     }
@@ -151,34 +151,34 @@ impl Keep {
 #[derive(Debug, Clone)]
 pub(crate) enum Stored {
     Whole(Bloom, Arc<Entry>),
-    Alike(Bloom, Alike),
+    Compressed(Bloom, Compressed),
 }
 
 impl Stored {
     pub(crate) fn bloom(&self) -> Bloom {
         match self {
-            Self::Whole(bloom, _) | Self::Alike(bloom, _) => *bloom,
+            Self::Whole(bloom, _) | Self::Compressed(bloom, _) => *bloom,
         }
     }
 
     pub(crate) fn entry(&self) -> Entry {
         match self {
             Self::Whole(_, entry) => Entry::clone(entry),
-            Self::Alike(_, alike) => alike.entry(),
+            Self::Compressed(_, compressed) => compressed.entry(),
         }
     }
 
     pub(crate) fn shared(&self) -> Arc<Entry> {
         match self {
             Self::Whole(_, entry) => Arc::clone(entry),
-            Self::Alike(_, alike) => Arc::new(alike.entry()),
+            Self::Compressed(_, compressed) => Arc::new(compressed.entry()),
         }
     }
 
     pub(crate) fn created(&self) -> Revision {
         match self {
             Self::Whole(_, entry) => entry.created,
-            Self::Alike(_, alike) => alike.created(),
+            Self::Compressed(_, compressed) => compressed.created(),
         }
     }
 
@@ -186,7 +186,7 @@ impl Stored {
     pub(crate) fn revision(&self) -> Revision {
         match self {
             Self::Whole(_, entry) => entry.revision,
-            Self::Alike(_, alike) => alike.revision(),
+            Self::Compressed(_, compressed) => compressed.revision(),
         }
     }
 
@@ -194,7 +194,7 @@ impl Stored {
     fn key(&self) -> (&[u8], &[u8]) {
         match self {
             Self::Whole(_, entry) => (entry.key.as_bytes(), &[]),
-            Self::Alike(_, alike) => alike.key(),
+            Self::Compressed(_, compressed) => compressed.key(),
         }
     }
 
@@ -217,7 +217,7 @@ impl Stored {
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Whole(_, entry) => entry.value.len(),
-            Self::Alike(_, alike) => alike.size(),
+            Self::Compressed(_, compressed) => compressed.size(),
         }
     }
 }

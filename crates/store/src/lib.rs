@@ -43,7 +43,7 @@
 
 mod bloom;
 
-mod form;
+mod template;
 
 mod keys;
 

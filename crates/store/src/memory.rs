@@ -33,7 +33,7 @@ pub struct MemoryOptions {
     pub min_age: Duration,
     /// Key prefixes of similar values, which are compressed against a template: this uses a fraction of the
     /// memory, and reads are somewhat slower.
-    pub alike: &'static [&'static str],
+    pub compressed_prefixes: &'static [&'static str],
     /// Computes the Bloom filter of a value when it is stored.
     pub bloom: fn(&[u8]) -> Bloom,
 }
@@ -45,7 +45,7 @@ impl Default for MemoryOptions {
             max_events: 100 * 1024,
             max_bytes: 64 << 20,
             min_age: Duration::from_secs(75),
-            alike: &[],
+            compressed_prefixes: &[],
             bloom: |_| Bloom::FULL,
         }
     }

@@ -88,7 +88,7 @@ impl Subscribers {
         prefixes
             .filter_map(|(length, prefixes)| prefixes.get(key.get(..*length)?))
             .flat_map(BTreeMap::values)
-            .filter(|subscriber| subscriber.is_about(event))
+            .filter(|subscriber| subscriber.matches(event))
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Subscriber>> {
@@ -118,7 +118,7 @@ impl Subscriber {
     }
 
     /// Returns true if a change matches its prefix and filter.
-    pub(crate) fn is_about(&self, event: &Event) -> bool {
+    pub(crate) fn matches(&self, event: &Event) -> bool {
         event.key().starts_with(&self.prefix)
             && self.filter.as_ref().is_none_or(|filter| filter(event))
     }

@@ -20,7 +20,7 @@ use crate::{Entry, Revision};
 
 const MAGIC: &[u8] = b"lockgate snapshot 1\n";
 /// The maximum size of an entry to read: far above any stored entry.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_RECORD_BYTES: usize = 64 << 20;
 
 /// The read buffer size.
 const PIECE: usize = 64 << 10;
@@ -249,7 +249,7 @@ impl<R: Read> SnapshotReader<R> {
             self.end()?;
             return Ok(None);
         }
-        if length > MOST_BYTES {
+        if length > MAX_RECORD_BYTES {
             return Err(damaged("an entry is too long"));
         }
         let mut bytes = vec![0; length];

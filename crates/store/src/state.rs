@@ -6,7 +6,7 @@ use bytes::Bytes;
 use imbl::Vector;
 use tokio::time::Instant;
 
-use crate::keys::{Keep, Keys, Stored};
+use crate::keys::{EntryEncoding, Keys, Stored};
 use crate::{Compacted, Entry, Event, MemoryOptions, Revision, WriteError};
 
 /// A revision of the store. INVARIANT: `history` contains every change after `oldest` and up to `revision`, in
@@ -20,7 +20,7 @@ pub(crate) struct State {
     history: Vector<Arc<Change>>,
     /// The size of all changes in `history`, in bytes.
     history_bytes: usize,
-    keep: Arc<Keep>,
+    encoding: Arc<EntryEncoding>,
 }
 
 /// A change of a key.
@@ -85,14 +85,14 @@ impl Default for Revision {
 
 impl State {
     /// Creates a state without history: nothing earlier can be read.
-    pub(crate) fn new(revision: Revision, keys: Keys, keep: Arc<Keep>) -> Self {
+    pub(crate) fn new(revision: Revision, keys: Keys, encoding: Arc<EntryEncoding>) -> Self {
         Self {
             revision,
             keys,
             oldest: revision,
             history: Vector::new(),
             history_bytes: 0,
-            keep,
+            encoding,
         }
     }
 
@@ -121,7 +121,7 @@ impl State {
                 return None;
             }
             next = Revision(revision.0.checked_sub(1)?);
-            let before = before.map(|before| self.keep.entry(before));
+            let before = before.map(|before| self.encoding.entry(before));
             match &before {
                 Some(before) => keys.insert(before.clone()),
                 None => keys.remove(&key),
@@ -147,7 +147,7 @@ impl State {
 
     /// Creates an empty state.
     pub(crate) fn empty(options: &MemoryOptions) -> Self {
-        Self::new(Revision::START, Keys::new(), Keep::new(options))
+        Self::new(Revision::START, Keys::new(), EntryEncoding::new(options))
     }
 
     /// The entry of a key.
@@ -221,7 +221,7 @@ impl State {
         let revision = event.revision();
         let (stored, before) = match event {
             Event::Put { entry, .. } => {
-                let stored = self.keep.entry(entry);
+                let stored = self.encoding.entry(entry);
                 let before = keys.insert(stored.clone());
                 (Some(stored), before)
             }
@@ -260,7 +260,7 @@ impl State {
             oldest: first,
             history,
             history_bytes,
-            keep: Arc::clone(&self.keep),
+            encoding: Arc::clone(&self.encoding),
         }
     }
 

@@ -72,7 +72,7 @@ impl Watch for Cursor {
             self.position = self.position.max(Revision(first.0.saturating_sub(1)));
             state.check_history(self.position)?;
             let subscriber = &self.subscriber;
-            let wanted = |event: &Event| subscriber.is_about(event);
+            let wanted = |event: &Event| subscriber.matches(event);
             let mut events = state.next_events(self.position, subscriber.prefix(), wanted);
             if let Some(event) = events.next() {
                 self.siblings.extend(events);

@@ -15,7 +15,7 @@ use crate::Gate;
 
 /// A scripted response or failure.
 #[derive(Clone)]
-pub struct Answer {
+pub struct ScriptedResponse {
     pub(crate) gate: Option<Gate>,
     pub(crate) delay: Option<Duration>,
     pub(crate) act: Act,
@@ -60,7 +60,7 @@ pub(crate) enum Body {
     Drip(Duration),
 }
 
-impl std::fmt::Debug for Answer {
+impl std::fmt::Debug for ScriptedResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Answer");
         match &self.act {
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Answer {
     }
 }
 
-impl Answer {
+impl ScriptedResponse {
     /// Allows the request.
     #[must_use]
     pub fn allow() -> Self {

@@ -68,7 +68,7 @@ impl Authority {
     /// Issues a certificate without subject alternative names: its only name is the common name.
     #[must_use]
     pub fn issue_legacy(&self, common_name: &str) -> Identity {
-        self.sign(&Leaf::server(common_name, [""; 0]).or_client())
+        self.sign(&Leaf::server(common_name, [""; 0]).with_client_auth())
     }
 
     /// Issues a certificate for client authentication only.
@@ -134,5 +134,5 @@ impl Identity {
 }
 
 fn leaf(names: &[&str]) -> Leaf {
-    Leaf::server("webhook", names.iter().copied()).or_client()
+    Leaf::server("webhook", names.iter().copied()).with_client_auth()
 }

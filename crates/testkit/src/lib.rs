@@ -6,10 +6,10 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
-//! use lockgate_testkit::{Answer, WebhookServer};
+//! use lockgate_testkit::{ScriptedResponse, WebhookServer};
 //!
 //! let server = WebhookServer::start().await;
-//! server.script("/deny", [Answer::deny("not on Sundays")]);
+//! server.script("/deny", [ScriptedResponse::deny("not on Sundays")]);
 //! assert!(server.url("/deny").starts_with("https://127.0.0.1:"));
 //! assert!(server.requests().is_empty());
 //! server.stop().await;
@@ -25,7 +25,7 @@ mod etcd;
 mod gate;
 mod webhook;
 
-pub use answer::{Answer, Ending};
+pub use answer::{Ending, ScriptedResponse};
 pub use blackhole::Blackhole;
 pub use browser::Browser;
 pub use cut::{CutProxy, Network};

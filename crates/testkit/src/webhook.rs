@@ -23,7 +23,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::answer::{Act, Answer, Body, Ending};
+use crate::answer::{Act, Body, Ending, ScriptedResponse};
 use crate::certs::{Authority, Identity};
 
 /// A request that reached the server.
@@ -82,7 +82,7 @@ pub struct Builder {
 
 /// Selects the response to a request.
 #[derive(Clone)]
-struct Responder(Arc<dyn Fn(&Recorded) -> Answer + Send + Sync>);
+struct Responder(Arc<dyn Fn(&Recorded) -> ScriptedResponse + Send + Sync>);
 
 impl std::fmt::Debug for Responder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -137,7 +137,7 @@ impl Builder {
     #[must_use]
     pub fn respond(
         mut self,
-        respond: impl Fn(&Recorded) -> Answer + Send + Sync + 'static,
+        respond: impl Fn(&Recorded) -> ScriptedResponse + Send + Sync + 'static,
     ) -> Self {
         self.responder = Some(Responder(Arc::new(respond)));
         self
@@ -212,7 +212,7 @@ impl WebhookServer {
     }
 
     /// Scripts the responses to requests for `path`, in order; the last one is repeated.
-    pub fn script(&self, path: &str, answers: impl IntoIterator<Item = Answer>) {
+    pub fn script(&self, path: &str, answers: impl IntoIterator<Item = ScriptedResponse>) {
         let answers = answers.into_iter().collect();
         self.shared.lock().scripts.insert(path.to_owned(), answers);
     }
@@ -242,7 +242,7 @@ impl WebhookServer {
         self.shared.lock().accepted
     }
 
-    /// The number of bytes of [`Answer::huge`] bodies sent so far.
+    /// The number of bytes of [`ScriptedResponse::huge`] bodies sent so far.
     #[must_use]
     pub fn streamed_bytes(&self) -> u64 {
         self.shared.streamed.load(Ordering::Relaxed)
@@ -274,7 +274,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    scripts: HashMap<String, VecDeque<Answer>>,
+    scripts: HashMap<String, VecDeque<ScriptedResponse>>,
     requests: Vec<Recorded>,
     accepted: usize,
 }
@@ -296,18 +296,21 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next_answer(&self, request: &Recorded) -> Answer {
+    fn next_answer(&self, request: &Recorded) -> ScriptedResponse {
         if let Some(Responder(respond)) = &self.responder {
             return respond(request);
         }
         let mut state = self.lock();
         let Some(answers) = state.scripts.get_mut(&request.path) else {
-            return Answer::allow();
+            return ScriptedResponse::allow();
         };
         if answers.len() > 1 {
-            return answers.pop_front().unwrap_or_else(Answer::allow);
+            return answers.pop_front().unwrap_or_else(ScriptedResponse::allow);
         }
-        answers.front().cloned().unwrap_or_else(Answer::allow)
+        answers
+            .front()
+            .cloned()
+            .unwrap_or_else(ScriptedResponse::allow)
     }
 }
 

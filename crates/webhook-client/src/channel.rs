@@ -129,7 +129,7 @@ impl Lease {
     }
 
     /// Returns the connection to the pool after the response was read completely.
-    pub(super) fn give_back(self) {
+    pub(super) fn release(self) {
         self.channel.keep(self.address, self.kind);
     }
 
@@ -183,7 +183,7 @@ impl Channel {
             clock.writing(&lease.link().notes);
             match lease.try_send(request).await {
                 Ok(response) => {
-                    clock.answered();
+                    clock.response_started();
                     return Ok((response, lease));
                 }
                 Err(unsent) if unsent.message().is_some() && !fresh => self.forget(&lease),
@@ -255,7 +255,7 @@ impl Channel {
             Scheme::Http => (Wire::Plain(stream), false),
             Scheme::Https => {
                 let tls = Arc::clone(&self.tls);
-                let stream = wire::shake_hands(stream, tls, &address.server_name, clock).await?;
+                let stream = wire::tls_handshake(stream, tls, &address.server_name, clock).await?;
                 let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 (Wire::Tls(Box::new(stream)), http2)
             }

@@ -19,7 +19,7 @@ use crate::call::{CallError, Client, HttpResponse, Phase, Post, Posted};
 use crate::channel::{Address, Channel, Lease};
 use crate::clock::Clock;
 use crate::credentials::User;
-use crate::settings::{MAX_ANSWER_BYTES, PlainHttp, Redirects, Settings};
+use crate::settings::{MAX_RESPONSE_BYTES, PlainHttp, Redirects, Settings};
 use crate::target::{Scheme, Target};
 use crate::wire::USER_AGENT;
 use crate::wording::{self, Failure};
@@ -56,13 +56,13 @@ pub(super) struct HttpsClient {
 
 /// The method and URL of a call, for error messages.
 #[derive(Debug)]
-struct Place {
+struct CallTarget {
     method: Method,
     target: Arc<Target>,
     query: String,
 }
 
-impl Place {
+impl CallTarget {
     /// Formats a failure as Go's `url.Error` does.
     fn frame(&self, problem: &str) -> String {
         let method = if self.method == Method::GET {
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-struct Answer {
+struct RawResponse {
     code: u16,
     headers: HeaderMap,
     body: Bytes,
@@ -133,15 +133,17 @@ impl HttpsClient {
         body: &Bytes,
         clock: &Clock,
     ) -> Result<HttpResponse, CallError> {
-        let place = Mutex::new(Arc::new(Place {
+        let call_target = Mutex::new(Arc::new(CallTarget {
             method: Method::POST,
             target: Arc::clone(&self.target),
             query: format!("timeout={}", go_seconds(left)),
         }));
-        let attempts = self.attempts(body, clock, &place);
+        let attempts = self.attempts(body, clock, &call_target);
         // INVARIANT: nothing in a call awaits outside of this timeout.
         let outcome = tokio::time::timeout(left.min(MAX_CALL), attempts).await;
-        let place = place.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let call_target = call_target
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         match outcome {
             Ok(Ok(answer)) => Ok(HttpResponse {
                 code: answer.code,
@@ -154,7 +156,7 @@ impl HttpsClient {
             Ok(Err(failure)) => Err(CallError {
                 message: match failure.phase {
                     Phase::Read => failure.message,
-                    _ => place.frame(&failure.message),
+                    _ => call_target.frame(&failure.message),
                 },
                 phase: failure.phase,
                 timed_out: false,
@@ -166,7 +168,7 @@ impl HttpsClient {
                 Err(CallError {
                     message: match phase {
                         Phase::Read => wording::unreadable(problem),
-                        _ => place.frame(problem),
+                        _ => call_target.frame(problem),
                     },
                     phase,
                     timed_out: true,
@@ -180,13 +182,13 @@ impl HttpsClient {
         &self,
         body: &Bytes,
         clock: &Clock,
-        place: &Mutex<Arc<Place>>,
-    ) -> Result<Answer, Failure> {
-        let first = Arc::clone(&lock(place));
+        call_target: &Mutex<Arc<CallTarget>>,
+    ) -> Result<RawResponse, Failure> {
+        let first = Arc::clone(&lock(call_target));
         let mut retries = 0;
         loop {
-            *lock(place) = Arc::clone(&first);
-            let answer = self.follow(body, clock, place).await?;
+            *lock(call_target) = Arc::clone(&first);
+            let answer = self.follow(body, clock, call_target).await?;
             match retry_after(&answer) {
                 Some(pause) if retries < MAX_RETRIES => {
                     retries += 1;
@@ -203,11 +205,11 @@ impl HttpsClient {
         &self,
         body: &Bytes,
         clock: &Clock,
-        place: &Mutex<Arc<Place>>,
-    ) -> Result<Answer, Failure> {
+        call_target: &Mutex<Arc<CallTarget>>,
+    ) -> Result<RawResponse, Failure> {
         let mut requests = 1;
         loop {
-            let here = Arc::clone(&lock(place));
+            let here = Arc::clone(&lock(call_target));
             let answer = self.exchange(&here, body, clock).await?;
             let location = answer.headers.get(header::LOCATION);
             let Some(location) = location.filter(|_| self.follows(answer.code)) else {
@@ -223,7 +225,7 @@ impl HttpsClient {
             } else {
                 Method::GET
             };
-            *lock(place) = Arc::new(Place {
+            *lock(call_target) = Arc::new(CallTarget {
                 method,
                 target: Arc::new(target),
                 query,
@@ -242,27 +244,27 @@ impl HttpsClient {
     /// Sends one request and reads the entire response.
     async fn exchange(
         &self,
-        place: &Place,
+        call_target: &CallTarget,
         body: &Bytes,
         clock: &Clock,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<RawResponse, Failure> {
         clock.enter(Phase::Resolve);
-        let address = self.address(&place.target)?;
+        let address = self.address(&call_target.target)?;
         let mut headers = Cow::Borrowed(&self.headers);
         // Credentials are for the webhook, not for redirect targets.
-        let is_webhook = place.target.is_same_host(&self.target);
+        let is_webhook = call_target.target.is_same_host(&self.target);
         if let Some(user) = self.user.as_ref().filter(|_| is_webhook) {
             user.show(headers.to_mut())
                 .await
                 .map_err(|problem| Failure::new(Phase::Resolve, problem.to_string()))?;
         }
-        let body = if place.method == Method::GET {
+        let body = if call_target.method == Method::GET {
             headers.to_mut().remove(header::CONTENT_TYPE);
             Bytes::new()
         } else {
             body.clone()
         };
-        let make = |http2: bool| request(place, &headers, &body, http2);
+        let make = |http2: bool| request(call_target, &headers, &body, http2);
         let channel = match is_webhook {
             true => &self.channel,
             false => &self.elsewhere,
@@ -338,21 +340,26 @@ impl Client for HttpsClient {
     }
 }
 
-fn lock(place: &Mutex<Arc<Place>>) -> MutexGuard<'_, Arc<Place>> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(call_target: &Mutex<Arc<CallTarget>>) -> MutexGuard<'_, Arc<CallTarget>> {
+    call_target.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn request(place: &Place, headers: &HeaderMap, body: &Bytes, http2: bool) -> Request<Full<Bytes>> {
-    let target = &place.target;
+fn request(
+    call_target: &CallTarget,
+    headers: &HeaderMap,
+    body: &Bytes,
+    http2: bool,
+) -> Request<Full<Bytes>> {
+    let target = &call_target.target;
     let mut request = Request::new(Full::new(body.clone()));
-    *request.method_mut() = place.method.clone();
+    *request.method_mut() = call_target.method.clone();
     *request.headers_mut() = headers.clone();
     let uri = if http2 {
-        target.url(&place.query)
-    } else if place.query.is_empty() {
+        target.url(&call_target.query)
+    } else if call_target.query.is_empty() {
         target.path.clone()
     } else {
-        format!("{}?{}", target.path, place.query)
+        format!("{}?{}", target.path, call_target.query)
     };
     // Paths are escaped and hosts were parsed, so both are valid here.
     if let Ok(uri) = Uri::try_from(uri) {
@@ -369,7 +376,7 @@ async fn read(
     response: Response<Incoming>,
     lease: Lease,
     clock: &Clock,
-) -> Result<Answer, Failure> {
+) -> Result<RawResponse, Failure> {
     clock.enter(Phase::Read);
     let (head, mut incoming) = response.into_parts();
     // Most responses arrive in a single chunk, which is not copied.
@@ -379,7 +386,7 @@ async fn read(
             Failure::new(Phase::Read, wording::body(&error, &lease.link().ends))
         })?;
         if let Ok(data) = frame.into_data() {
-            if first.len() + pieces.len() + data.len() > MAX_ANSWER_BYTES {
+            if first.len() + pieces.len() + data.len() > MAX_RESPONSE_BYTES {
                 return Err(too_large());
             }
             if first.is_empty() && pieces.is_empty() {
@@ -395,7 +402,7 @@ async fn read(
     } else {
         pieces.freeze()
     };
-    lease.give_back();
+    lease.release();
     let zipped = head
         .headers
         .get(header::CONTENT_ENCODING)
@@ -405,7 +412,7 @@ async fn read(
     } else {
         body
     };
-    Ok(Answer {
+    Ok(RawResponse {
         code: head.status.as_u16(),
         headers: head.headers,
         body,
@@ -414,7 +421,7 @@ async fn read(
 
 fn unzip(zipped: &[u8]) -> Result<Bytes, Failure> {
     let mut body = Vec::new();
-    let limit = MAX_ANSWER_BYTES as u64 + 1;
+    let limit = MAX_RESPONSE_BYTES as u64 + 1;
     let read = MultiGzDecoder::new(zipped)
         .take(limit)
         .read_to_end(&mut body);
@@ -428,21 +435,21 @@ fn unzip(zipped: &[u8]) -> Result<Bytes, Failure> {
         };
         return Err(Failure::new(Phase::Read, wording::unreadable(problem)));
     }
-    if body.len() > MAX_ANSWER_BYTES {
+    if body.len() > MAX_RESPONSE_BYTES {
         return Err(too_large());
     }
     Ok(body.into())
 }
 
 fn too_large() -> Failure {
-    let problem = format!("response body is larger than {MAX_ANSWER_BYTES} bytes");
+    let problem = format!("response body is larger than {MAX_RESPONSE_BYTES} bytes");
     Failure::new(Phase::Read, wording::unreadable(&problem))
 }
 
 /// The delay in `Retry-After`, if any.
 ///
 /// UPSTREAM: k8s.io/client-go rest/with_retry.go (checkWait).
-fn retry_after(answer: &Answer) -> Option<Duration> {
+fn retry_after(answer: &RawResponse) -> Option<Duration> {
     if answer.code != 429 && answer.code < 500 {
         return None;
     }

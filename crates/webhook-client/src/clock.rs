@@ -45,7 +45,7 @@ impl Clock {
     }
 
     /// Records the start of the response.
-    pub(super) fn answered(&self) {
+    pub(super) fn response_started(&self) {
         self.settle();
         self.enter(Phase::Wait);
         self.enter(Phase::Read);

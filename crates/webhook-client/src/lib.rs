@@ -11,7 +11,7 @@
 //! when the last client that may use them is dropped.
 //!
 //! Deliberate differences from upstream: redirects are not followed by default (a webhook must not choose the targets
-//! of the API server), and a response is at most [`MAX_ANSWER_BYTES`] long.
+//! of the API server), and a response is at most [`MAX_RESPONSE_BYTES`] long.
 
 #![warn(missing_docs)]
 
@@ -50,6 +50,6 @@ pub use self::resolve::{
     ClusterIpResolver, DnsResolver, EndpointResolver, MappedResolver, ProxyResolver, ResolveError,
     Service, ServicePort, ServiceResolver, Services,
 };
-pub use self::settings::{MAX_ANSWER_BYTES, PlainHttp, Redirects, Settings};
+pub use self::settings::{MAX_RESPONSE_BYTES, PlainHttp, Redirects, Settings};
 pub use self::target::{is_loopback_http, split_authority};
 pub use self::tls::{refusal as tls_refusal, tls_client};

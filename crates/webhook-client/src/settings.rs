@@ -7,7 +7,7 @@ use crate::proxy::Proxies;
 use crate::resolve::{DnsResolver, ServiceResolver};
 
 /// The maximum size of a response in bytes, after decompression.
-pub const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// The handling of redirects from webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -64,7 +64,7 @@ pub(super) async fn dial(
 }
 
 /// Completes the TLS handshake.
-pub(super) async fn shake_hands(
+pub(super) async fn tls_handshake(
     stream: TcpStream,
     config: Arc<rustls::ClientConfig>,
     server_name: &str,

@@ -60,7 +60,7 @@ impl fmt::Display for Operation {
 
 /// The facts of one request. Objects stay JSON text until they are decoded.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct RequestData {
     pub(crate) version: ReviewVersion,
     pub(crate) uid: String,
     pub(crate) kind: GroupVersionKind,
@@ -83,7 +83,7 @@ pub(crate) struct Facts {
 
 /// One request.
 pub struct Context {
-    facts: Facts,
+    facts: RequestData,
     deadline: Option<Instant>,
     remarks: Mutex<Remarks>,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Remarks {
 }
 
 impl Context {
-    pub(crate) fn new(facts: Facts, deadline: Option<Instant>) -> Self {
+    pub(crate) fn new(facts: RequestData, deadline: Option<Instant>) -> Self {
         Self {
             facts,
             deadline,

@@ -141,7 +141,7 @@ impl Denial {
     }
 
     /// Sets the kind and name of the object if the details lack them: kubectl prints them before causes.
-    pub(crate) fn is_about(&mut self, kind: &GroupVersionKind, name: &str) {
+    pub(crate) fn name_object(&mut self, kind: &GroupVersionKind, name: &str) {
         if let Some(details) = &mut self.status.details
             && details.kind.is_empty()
         {

@@ -95,7 +95,7 @@ impl Guard {
     }
 
     /// Returns `true` if a request bypasses the handler.
-    fn lets_through(&self, ctx: &Context) -> Result<bool, Refusal> {
+    fn bypasses(&self, ctx: &Context) -> Result<bool, Refusal> {
         let user = &ctx.user().username;
         let is_exempt = (self.dry_run && ctx.is_dry_run())
             || self.users.contains(user)
@@ -115,12 +115,12 @@ impl Guard {
         let new: Value = decode(new, "object")?;
         let stays = |pointer: &String| old.pointer(pointer) == new.pointer(pointer);
         let unchanged = !self.pointers.is_empty() && self.pointers.iter().all(stays);
-        Ok(unchanged || (self.terminating && is_letting_go(&old, &new)))
+        Ok(unchanged || (self.terminating && is_finalizing(&old, &new)))
     }
 }
 
 /// Returns `true` if an update of a terminating object changes only its metadata and status.
-fn is_letting_go(old: &Value, new: &Value) -> bool {
+fn is_finalizing(old: &Value, new: &Value) -> bool {
     let deleting = |object: &Value| {
         let since = object.pointer("/metadata/deletionTimestamp");
         since.is_some_and(|since| !since.is_null())
@@ -143,7 +143,7 @@ pub struct Guarded<H> {
 impl<H: Handler> Handler for Guarded<H> {
     fn handle<'f>(&'f self, ctx: &'f Context) -> BoxFuture<'f, Result<Response, Fault>> {
         Box::pin(async move {
-            match self.guard.lets_through(ctx) {
+            match self.guard.bypasses(ctx) {
                 Ok(true) => Ok(Response::allow()),
                 Ok(false) => self.handler.handle(ctx).await,
                 Err(refusal) => into_response(Err(refusal)),

@@ -20,7 +20,7 @@ use lockgate_go::json;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::context::{Context, Facts, Operation};
+use crate::context::{Context, Operation, RequestData};
 use crate::denial::{Denial, Fault};
 use crate::handler::Handler;
 use crate::registration::Role;
@@ -105,7 +105,7 @@ async fn decide(role: Role, handler: &dyn Handler, ctx: &Context) -> Result<Resp
         return Err(ReviewError::Fault(message.to_owned()));
     }
     if let Decision::Deny(denial) = &mut response.decision {
-        denial.is_about(ctx.kind(), ctx.name());
+        denial.name_object(ctx.kind(), ctx.name());
     }
     let remarks = ctx.take_remarks();
     response.warnings.splice(0..0, remarks.warnings);
@@ -154,13 +154,13 @@ fn write(version: ReviewVersion, uid: &str, response: &Response) -> Vec<u8> {
 }
 
 /// A body that is not a valid review, with the data needed for a response.
-struct Unread {
+struct InvalidReview {
     message: String,
     /// The version and the uid, if they could be decoded.
     known: Option<(ReviewVersion, String)>,
 }
 
-impl Unread {
+impl InvalidReview {
     fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -224,7 +224,7 @@ struct Uid<'b> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Question<'b> {
+struct WireRequest<'b> {
     uid: String,
     #[serde(default, deserialize_with = "lenient")]
     kind: Kind,
@@ -308,70 +308,71 @@ impl From<Resource> for GroupVersionResource {
     }
 }
 
-fn read(body: Bytes) -> Result<Facts, Unread> {
+fn read(body: Bytes) -> Result<RequestData, InvalidReview> {
     let text = std::str::from_utf8(&body)
-        .map_err(|error| Unread::new(format!("the body is not UTF-8: {error}")))?;
-    let (version, question) = match question_of(text) {
+        .map_err(|error| InvalidReview::new(format!("the body is not UTF-8: {error}")))?;
+    let (version, wire_request) = match parse_request(text) {
         Some(read) => read,
-        None => question_in_steps(text)?,
+        None => parse_request_stepwise(text)?,
     };
     let place = |raw: Option<&RawValue>| raw.map(|raw| range_in(text, raw.get()));
-    Ok(Facts {
+    Ok(RequestData {
         version,
-        uid: question.uid,
-        kind: question.kind.into(),
-        resource: question.resource.into(),
-        sub_resource: question.sub_resource,
-        request_kind: question.request_kind.map(Into::into),
-        request_resource: question.request_resource.map(Into::into),
-        request_sub_resource: question.request_sub_resource,
-        name: question.name,
-        namespace: question.namespace,
-        operation: Operation::from_wire(&question.operation),
+        uid: wire_request.uid,
+        kind: wire_request.kind.into(),
+        resource: wire_request.resource.into(),
+        sub_resource: wire_request.sub_resource,
+        request_kind: wire_request.request_kind.map(Into::into),
+        request_resource: wire_request.request_resource.map(Into::into),
+        request_sub_resource: wire_request.request_sub_resource,
+        name: wire_request.name,
+        namespace: wire_request.namespace,
+        operation: Operation::from_wire(&wire_request.operation),
         user: UserInfo {
-            username: question.user_info.username,
-            uid: question.user_info.uid,
-            groups: question.user_info.groups,
-            extra: question.user_info.extra,
+            username: wire_request.user_info.username,
+            uid: wire_request.user_info.uid,
+            groups: wire_request.user_info.groups,
+            extra: wire_request.user_info.extra,
         },
-        dry_run: question.dry_run,
-        object: place(question.object),
-        old_object: place(question.old_object),
-        options: place(question.options),
+        dry_run: wire_request.dry_run,
+        object: place(wire_request.object),
+        old_object: place(wire_request.old_object),
+        options: place(wire_request.options),
         body: body.clone(),
     })
 }
 
 /// Decodes the version and the request of a review in one pass; `None` on any error.
-fn question_of(text: &str) -> Option<(ReviewVersion, Question<'_>)> {
-    let envelope: Envelope<'_, Question<'_>> = serde_json::from_str(text).ok()?;
+fn parse_request(text: &str) -> Option<(ReviewVersion, WireRequest<'_>)> {
+    let envelope: Envelope<'_, WireRequest<'_>> = serde_json::from_str(text).ok()?;
     Some((envelope.version()?, envelope.request?))
 }
 
 /// Decodes in steps, to determine the error.
-fn question_in_steps(text: &str) -> Result<(ReviewVersion, Question<'_>), Unread> {
-    let envelope: Envelope<'_, &RawValue> = serde_json::from_str(text)
-        .map_err(|error| Unread::new(format!("the body is not an AdmissionReview: {error}")))?;
+fn parse_request_stepwise(text: &str) -> Result<(ReviewVersion, WireRequest<'_>), InvalidReview> {
+    let envelope: Envelope<'_, &RawValue> = serde_json::from_str(text).map_err(|error| {
+        InvalidReview::new(format!("the body is not an AdmissionReview: {error}"))
+    })?;
     let Some(version) = envelope.version() else {
         let Envelope {
             api_version, kind, ..
         } = envelope;
-        return Err(Unread::new(format!(
+        return Err(InvalidReview::new(format!(
             "want an AdmissionReview of admission.k8s.io/v1 or v1beta1, got kind `{kind}` of `{api_version}`"
         )));
     };
     let Some(request) = envelope.request.map(RawValue::get) else {
-        return Err(Unread::new("the AdmissionReview has no request"));
+        return Err(InvalidReview::new("the AdmissionReview has no request"));
     };
     let known = || {
         let uid = serde_json::from_str::<Uid<'_>>(request).ok()?.uid;
         Some((version, uid.into_owned()))
     };
-    let question = serde_json::from_str(request).map_err(|error| Unread {
+    let wire_request = serde_json::from_str(request).map_err(|error| InvalidReview {
         message: format!("cannot decode the request of the AdmissionReview: {error}"),
         known: known(),
     })?;
-    Ok((version, question))
+    Ok((version, wire_request))
 }
 
 /// The range of a borrowed part within its text.

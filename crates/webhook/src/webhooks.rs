@@ -65,12 +65,12 @@ impl Webhook {
 pub struct Webhooks {
     all: Vec<Webhook>,
     conversions: Vec<Conversions>,
-    by_path: BTreeMap<String, Place>,
+    by_path: BTreeMap<String, RouteTarget>,
 }
 
 /// An index into one of the two lists.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum RouteTarget {
     Admission(usize),
     Conversion(usize),
 }
@@ -122,7 +122,7 @@ impl Webhooks {
     /// Panics if another one has the same path: this is a programming error, detected at startup.
     #[must_use]
     pub fn with(mut self, registration: Registration, handler: impl Handler) -> Self {
-        let place = Place::Admission(self.all.len());
+        let place = RouteTarget::Admission(self.all.len());
         for path in std::iter::once(&registration.path).chain(&registration.aliases) {
             let taken = self.by_path.insert(path.clone(), place);
             assert!(taken.is_none(), "two webhooks are served at `{path}`");
@@ -170,7 +170,7 @@ impl Webhooks {
             there.kinds.push(Arc::new(conversion));
             return self;
         }
-        let place = Place::Conversion(self.conversions.len());
+        let place = RouteTarget::Conversion(self.conversions.len());
         let taken = self.by_path.insert(path.clone(), place);
         assert!(taken.is_none(), "two webhooks are served at `{path}`");
         self.conversions.push(Conversions {
@@ -201,8 +201,8 @@ impl Webhooks {
     /// The webhook at a path, with its index: conversions come after the others.
     pub(crate) fn placed(&self, path: &str) -> Option<(usize, Served<'_>)> {
         match *self.by_path.get(path)? {
-            Place::Admission(place) => Some((place, Served::Admission(self.all.get(place)?))),
-            Place::Conversion(place) => {
+            RouteTarget::Admission(place) => Some((place, Served::Admission(self.all.get(place)?))),
+            RouteTarget::Conversion(place) => {
                 let conversions = self.conversions.get(place)?;
                 Some((self.all.len() + place, Served::Conversion(conversions)))
             }

@@ -83,9 +83,9 @@ pub struct Target<'t> {
 
 /// A rejected write.
 #[derive(Debug, Clone)]
-pub struct Refused(pub Box<Status>);
+pub struct Rejected(pub Box<Status>);
 
-impl Refused {
+impl Rejected {
     pub(crate) fn is_not_found(&self) -> bool {
         self.0.code == 404
     }
@@ -125,35 +125,36 @@ pub trait Api: Send + Sync + 'static {
     /// # Errors
     ///
     /// The server rejected the request.
-    async fn create(&self, by: &Author, kind: Kind, object: Value) -> Result<Value, Refused>;
+    async fn create(&self, by: &Author, kind: Kind, object: Value) -> Result<Value, Rejected>;
 
     /// Updates an object.
     ///
     /// # Errors
     ///
     /// The server rejected the request, or the object does not exist.
-    async fn edit(&self, by: &Author, at: Target<'_>, edit: Edit<'_>) -> Result<Value, Refused>;
+    async fn edit(&self, by: &Author, at: Target<'_>, edit: Edit<'_>) -> Result<Value, Rejected>;
 
     /// Deletes an object with background propagation, by default with the object's own grace period.
     ///
     /// # Errors
     ///
     /// The server rejected the request, or the object does not exist.
-    async fn delete(&self, by: &Author, at: Target<'_>, grace: Option<i64>) -> Result<(), Refused>;
+    async fn delete(&self, by: &Author, at: Target<'_>, grace: Option<i64>)
+    -> Result<(), Rejected>;
 
     /// Binds a Pod to a node.
     ///
     /// # Errors
     ///
     /// The server rejected the request, or the Pod is bound or deleted.
-    async fn bind(&self, pod: Target<'_>, node: &str) -> Result<(), Refused>;
+    async fn bind(&self, pod: Target<'_>, node: &str) -> Result<(), Rejected>;
 
     /// Signs the certificate signing request of a client or server with the cluster's CA. `None` without a CA or if
     /// the request cannot be parsed.
     fn sign(&self, request_pem: &str, request: SigningTerms<'_>) -> Option<String>;
 
     /// Returns when the server's derived state is up to date.
-    async fn settled(&self);
+    async fn effects_applied(&self);
 }
 
 /// The requested usages and lifetime of a certificate.

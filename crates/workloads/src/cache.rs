@@ -156,7 +156,7 @@ impl Cache {
     }
 
     /// Waits until the cache is complete up to a revision.
-    pub(crate) async fn reach(&self, revision: Revision) {
+    pub(crate) async fn wait_for_revision(&self, revision: Revision) {
         let mut seen = self.seen.subscribe();
         // The sender is part of this cache, so it cannot be closed.
         let _ = seen.wait_for(|seen| *seen >= revision).await;
@@ -286,7 +286,7 @@ mod tests {
         let cache = Arc::new(Cache::default());
         let waiting = tokio::spawn({
             let cache = Arc::clone(&cache);
-            async move { cache.reach(Revision(3)).await }
+            async move { cache.wait_for_revision(Revision(3)).await }
         });
         cache.advance(Revision(2));
         cache.advance(Revision(4));

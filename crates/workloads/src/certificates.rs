@@ -8,7 +8,7 @@ use lockgate_go::base64;
 use serde_json::{Value, json};
 
 use crate::api::{Author, SigningTerms};
-use crate::context::{Context, Looked};
+use crate::context::{Context, Reconciled};
 use crate::kind::Kind;
 use crate::object::{Object, is_condition_true, list, now_text, number, text};
 use crate::queue::Next;
@@ -26,7 +26,7 @@ const LIFETIME: i64 = 365 * 24 * 3600;
 const SHORTEST: i64 = 600;
 
 /// Signs an approved request.
-pub(crate) async fn look(context: &Context, name: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, name: &str) -> Reconciled {
     let Some(request) = context.cache.at(Kind::CertificateSigningRequest, name) else {
         return Ok(Next::Done);
     };
@@ -66,7 +66,7 @@ pub(crate) async fn look(context: &Context, name: &str) -> Looked {
 }
 
 /// Sets the condition `Failed`, with the reason.
-async fn fail(context: &Context, request: &Object, why: &str) -> Looked {
+async fn fail(context: &Context, request: &Object, why: &str) -> Reconciled {
     let mut status = request.get("status").cloned().unwrap_or_else(|| json!({}));
     let mut conditions = crate::object::conditions(request);
     conditions.push(failed(why));

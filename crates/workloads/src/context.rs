@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::addresses::Addresses;
-use crate::api::{Api, Author, Edit, Refused};
+use crate::api::{Api, Author, Edit, Rejected};
 use crate::cache::Cache;
 use crate::clocks::Clocks;
 use crate::events::Recorder;
@@ -15,7 +15,7 @@ use crate::queue::Next;
 use crate::settings::Settings;
 
 /// The result of a reconciliation.
-pub(crate) type Looked = Result<Next, Refused>;
+pub(crate) type Reconciled = Result<Next, Rejected>;
 
 /// The shared state of all controllers.
 pub(crate) struct Context {
@@ -35,7 +35,7 @@ impl Context {
         by: &Author,
         object: &Object,
         status: Value,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Rejected> {
         if object.get("status") == Some(&status) {
             return Ok(());
         }
@@ -45,7 +45,7 @@ impl Context {
             object["status"] = status.clone();
         };
         let edited = self.api.edit(by, object.status(), &edit).await;
-        unless_gone(edited.map(drop))
+        ignore_not_found(edited.map(drop))
     }
 
     /// Updates an object, if it still exists.
@@ -54,14 +54,14 @@ impl Context {
         by: &Author,
         object: &Object,
         edit: Edit<'_>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Rejected> {
         let edited = self.api.edit(by, object.target(), edit).await;
-        unless_gone(edited.map(drop))
+        ignore_not_found(edited.map(drop))
     }
 
     /// Deletes an object, if it still exists.
-    pub(crate) async fn delete(&self, by: &Author, object: &Object) -> Result<(), Refused> {
-        unless_gone(self.api.delete(by, object.target(), None).await)
+    pub(crate) async fn delete(&self, by: &Author, object: &Object) -> Result<(), Rejected> {
+        ignore_not_found(self.api.delete(by, object.target(), None).await)
     }
 
     /// Creates an object. Returns false if one with this name exists.
@@ -70,7 +70,7 @@ impl Context {
         by: &Author,
         kind: Kind,
         object: Value,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, Rejected> {
         match self.api.create(by, kind, object).await {
             Ok(_) => Ok(true),
             Err(refused) if refused.is_already_exists() => Ok(false),
@@ -80,7 +80,7 @@ impl Context {
 }
 
 /// A deleted or recreated object needs no processing.
-pub(crate) fn unless_gone(result: Result<(), Refused>) -> Result<(), Refused> {
+pub(crate) fn ignore_not_found(result: Result<(), Rejected>) -> Result<(), Rejected> {
     match result {
         Err(refused) if refused.is_not_found() || refused.is_conflict() => Ok(()),
         other => other,

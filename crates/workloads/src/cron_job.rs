@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
-use crate::context::{Context, Looked};
+use crate::api::{Author, Rejected};
+use crate::context::{Context, Reconciled};
 use crate::job;
 use crate::kind::Kind;
 use crate::object::{
@@ -26,7 +26,7 @@ const AUTHOR: Author = Author::Controller {
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 /// The maximum sleep: a longer one could miss changes of the system clock.
-const LONGEST_SLEEP: i64 = 3600;
+const MAX_SLEEP_SECONDS: i64 = 3600;
 /// The number of missed start times that is reported by an event.
 const MISSED_MAX: usize = 100;
 
@@ -40,7 +40,7 @@ struct Cron<'c> {
 }
 
 /// Reconciles a CronJob.
-pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, path: &str) -> Reconciled {
     let Some(cron) = context.cache.at(Kind::CronJob, path) else {
         return Ok(Next::Done);
     };
@@ -104,7 +104,7 @@ impl Cron<'_> {
         jobs.filter(|job| !job::is_finished(job) && !is_deleting(job))
     }
 
-    async fn step(&mut self) -> Looked {
+    async fn step(&mut self) -> Reconciled {
         let cron = self.cron;
         if is_deleting(cron) || flag(cron, "/spec/suspend") {
             return Ok(Next::Done);
@@ -164,7 +164,7 @@ impl Cron<'_> {
     }
 
     /// Applies the concurrency policy. Returns false if no Job may be created.
-    async fn may_start(&self) -> Result<bool, Refused> {
+    async fn may_start(&self) -> Result<bool, Rejected> {
         let active: Vec<_> = self.active().cloned().collect();
         match text(self.cron, "/spec/concurrencyPolicy") {
             "Forbid" if !active.is_empty() => {
@@ -183,7 +183,7 @@ impl Cron<'_> {
         }
     }
 
-    async fn remove(&self, job: &Object) -> Result<(), Refused> {
+    async fn remove(&self, job: &Object) -> Result<(), Rejected> {
         self.context.delete(&AUTHOR, job).await?;
         let message = format!("Deleted job {}", job.name());
         let events = &self.context.events;
@@ -191,7 +191,7 @@ impl Cron<'_> {
         Ok(())
     }
 
-    async fn start(&mut self, due: i64, zone: &str) -> Result<(), Refused> {
+    async fn start(&mut self, due: i64, zone: &str) -> Result<(), Rejected> {
         let template = &self.cron["spec"]["jobTemplate"];
         // The name contains the scheduled minute, so that a time gets one Job only.
         let name = format!("{}-{}", self.cron.name(), due.div_euclid(60));
@@ -244,7 +244,7 @@ impl Cron<'_> {
     }
 
     /// Deletes finished Jobs beyond the history limits.
-    async fn trim_history(&self) -> Result<(), Refused> {
+    async fn trim_history(&self) -> Result<(), Rejected> {
         for (of, limit) in [
             ("Complete", "/spec/successfulJobsHistoryLimit"),
             ("Failed", "/spec/failedJobsHistoryLimit"),
@@ -273,7 +273,7 @@ fn sleep(schedule: &Schedule, now: i64) -> Next {
     match schedule.next_after(now) {
         None => Next::Done,
         Some(next) => {
-            let seconds = (next - now).clamp(1, LONGEST_SLEEP);
+            let seconds = (next - now).clamp(1, MAX_SLEEP_SECONDS);
             Next::After(Duration::from_secs(seconds.unsigned_abs()))
         }
     }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
-use crate::context::{Context, Looked};
+use crate::api::{Author, Rejected};
+use crate::context::{Context, Reconciled};
 use crate::kind::Kind;
 use crate::object::{
     Object, annotation, count, is_deleting, label, list, now, number, scaled, selects, set_label,
@@ -32,7 +32,7 @@ const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 /// The delay before a failed Pod is replaced.
 ///
 /// UPSTREAM: kubernetes cmd/kube-controller-manager (the initial backoff of failed Pods)
-const FAILED_PAUSE: Duration = Duration::from_secs(1);
+const FAILED_POD_BACKOFF: Duration = Duration::from_secs(1);
 
 /// The taints that Pods of every DaemonSet tolerate, with their effects.
 ///
@@ -57,7 +57,7 @@ struct Daemons<'d> {
 }
 
 /// Reconciles a DaemonSet.
-pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, path: &str) -> Reconciled {
     let Some(set) = context.cache.at(Kind::DaemonSet, path) else {
         return Ok(Next::Done);
     };
@@ -195,7 +195,7 @@ impl Daemons<'_> {
         }
     }
 
-    async fn step(&self) -> Result<Next, Refused> {
+    async fn step(&self) -> Result<Next, Rejected> {
         let mut next = Next::Done;
         let mut missing = Vec::new();
         for node in &self.nodes {
@@ -213,7 +213,7 @@ impl Daemons<'_> {
                     pod::delete(self.context, &AUTHOR, self.set, pod).await?;
                 }
             } else {
-                self.thin_out(&active).await?;
+                self.delete_surplus(&active).await?;
             }
         }
         pod::create_all(self.context, &AUTHOR, self.set, missing).await?;
@@ -224,9 +224,9 @@ impl Daemons<'_> {
     }
 
     /// Deletes a finished Pod after a delay.
-    async fn replace(&self, pod: &Object) -> Result<Next, Refused> {
+    async fn replace(&self, pod: &Object) -> Result<Next, Rejected> {
         let clocks = &self.context.clocks;
-        let left = clocks.left(pod.uid(), "failed", FAILED_PAUSE, Instant::now());
+        let left = clocks.left(pod.uid(), "failed", FAILED_POD_BACKOFF, Instant::now());
         if !left.is_zero() {
             return Ok(Next::After(left));
         }
@@ -243,7 +243,7 @@ impl Daemons<'_> {
     }
 
     /// Deletes surplus Pods: each node keeps one, or two during an update with surge.
-    async fn thin_out(&self, active: &[&Arc<Object>]) -> Result<(), Refused> {
+    async fn delete_surplus(&self, active: &[&Arc<Object>]) -> Result<(), Rejected> {
         let (new, old): (Vec<&Arc<Object>>, Vec<&Arc<Object>>) =
             active.iter().copied().partition(|pod| self.is_new(pod));
         let surplus = new.iter().skip(1).chain(old.iter().skip(1));
@@ -254,7 +254,7 @@ impl Daemons<'_> {
     }
 
     /// Replaces Pods of old revisions within `maxUnavailable` and `maxSurge`.
-    async fn update(&self) -> Result<(), Refused> {
+    async fn update(&self) -> Result<(), Rejected> {
         let wanted: Vec<_> = self
             .nodes
             .iter()
@@ -305,7 +305,7 @@ impl Daemons<'_> {
         pod::create_all(self.context, &AUTHOR, self.set, extra).await
     }
 
-    async fn write_status(&self) -> Looked {
+    async fn write_status(&self) -> Reconciled {
         let set = self.set;
         let seconds = count(set, "/spec/minReadySeconds");
         let [mut desired, mut current, mut misscheduled] = [0_i64; 3];

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
-use crate::context::{Context, Looked};
+use crate::api::{Author, Rejected};
+use crate::context::{Context, Reconciled};
 use crate::kind::Kind;
 use crate::object::{
     Object, annotation, count, entry, is_deleting, number, selects, set_annotation, set_label, text,
@@ -58,7 +58,7 @@ struct Rollout<'r> {
 }
 
 /// Reconciles a Deployment.
-pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, path: &str) -> Reconciled {
     let Some(deployment) = context.cache.at(Kind::Deployment, path) else {
         return Ok(Next::Done);
     };
@@ -136,7 +136,7 @@ impl<'r> Rollout<'r> {
         Sizes::of(self.deployment)
     }
 
-    async fn step(mut self) -> Looked {
+    async fn step(mut self) -> Reconciled {
         if is_deleting(self.deployment) {
             return self.write_status(false).await;
         }
@@ -163,7 +163,7 @@ impl<'r> Rollout<'r> {
     }
 
     /// Updates the annotations of the new ReplicaSet and the Deployment. Returns true if one was written.
-    async fn sync_new(&mut self) -> Result<bool, Refused> {
+    async fn sync_new(&mut self) -> Result<bool, Rejected> {
         let Some(new) = &self.new else {
             return Ok(false);
         };
@@ -230,7 +230,7 @@ impl<'r> Rollout<'r> {
     }
 
     /// Creates the ReplicaSet of the current template. Errors are reported by conditions and an event.
-    async fn create_new(&self) -> Looked {
+    async fn create_new(&self) -> Reconciled {
         let deployment = self.deployment;
         let mut template = deployment["spec"]["template"].clone();
         let collisions = number(deployment, "/status/collisionCount");
@@ -274,7 +274,7 @@ impl<'r> Rollout<'r> {
                     events.normal(&AUTHOR, deployment, "ScalingReplicaSet", message);
                 }
                 let message = format!("Created new replica set \"{name}\"");
-                self.tell_progress("True", "NewReplicaSetCreated", &message, Some(next))
+                self.update_progressing("True", "NewReplicaSetCreated", &message, Some(next))
                     .await?;
                 Ok(Next::Done)
             }
@@ -293,7 +293,7 @@ impl<'r> Rollout<'r> {
             Err(refused) => {
                 let why = refused.message();
                 let message = format!("Failed to create new replica set \"{name}\": {why}");
-                self.tell_progress("False", "ReplicaSetCreateError", &message, None)
+                self.update_progressing("False", "ReplicaSetCreateError", &message, None)
                     .await?;
                 events.warning(&AUTHOR, deployment, "ReplicaSetCreateError", message);
                 Err(refused)
@@ -302,13 +302,13 @@ impl<'r> Rollout<'r> {
     }
 
     /// Updates the condition `Progressing`, and the revision.
-    async fn tell_progress(
+    async fn update_progressing(
         &self,
         status: &str,
         reason: &str,
         message: &str,
         revision: Option<i64>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Rejected> {
         let tells = has_deadline(self.deployment);
         let edit = |deployment: &mut Value| {
             if let Some(revision) = revision {
@@ -325,7 +325,7 @@ impl<'r> Rollout<'r> {
         Ok(())
     }
 
-    async fn roll(&mut self) -> Looked {
+    async fn roll(&mut self) -> Reconciled {
         let Some(new) = self.new.clone() else {
             return self.create_new().await;
         };
@@ -351,7 +351,7 @@ impl<'r> Rollout<'r> {
         self.write_status(true).await
     }
 
-    async fn recreate(&mut self) -> Looked {
+    async fn recreate(&mut self) -> Reconciled {
         let mut scaled = false;
         for set in self.old.clone() {
             scaled |= self.resize(&set, 0, false).await?;
@@ -377,7 +377,7 @@ impl<'r> Rollout<'r> {
     }
 
     /// Deletes old ReplicaSets beyond `revisionHistoryLimit`.
-    async fn clean_up(&self) -> Result<(), Refused> {
+    async fn clean_up(&self) -> Result<(), Rejected> {
         let Some(limit) = number(self.deployment, "/spec/revisionHistoryLimit") else {
             return Ok(());
         };
@@ -398,7 +398,7 @@ impl<'r> Rollout<'r> {
     }
 
     /// Scales a ReplicaSet. Returns true if it was updated.
-    async fn resize(&self, set: &Object, size: i64, annotates: bool) -> Result<bool, Refused> {
+    async fn resize(&self, set: &Object, size: i64, annotates: bool) -> Result<bool, Rejected> {
         let before = replicas(set);
         let mut wanted = set.value.clone();
         self.set_size_annotations(&mut wanted);
@@ -431,7 +431,7 @@ impl<'r> Rollout<'r> {
         })
     }
 
-    async fn scale(&self) -> Result<(), Refused> {
+    async fn scale(&self) -> Result<(), Rejected> {
         for (set, size, annotates) in self.sizes().proportional(self) {
             self.resize(&set, size, annotates).await?;
         }
@@ -440,7 +440,7 @@ impl<'r> Rollout<'r> {
 
     /// Writes the status and ends the step; during a rollout, the next reconciliation is due at the progress
     /// deadline.
-    async fn write_status(&self, rolls: bool) -> Looked {
+    async fn write_status(&self, rolls: bool) -> Reconciled {
         let status = status::of(self, rolls);
         let next = if rolls {
             status::next_check(self.deployment, &status)

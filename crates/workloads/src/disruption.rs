@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::api::Author;
-use crate::context::{Context, Looked};
+use crate::context::{Context, Reconciled};
 use crate::kind::Kind;
 use crate::object::{
     Object, count, is_deleting, now, number, scaled, selects, set_condition, text,
@@ -25,7 +25,7 @@ const AUTHOR: Author = Author::Controller {
 const DELETION_TIMEOUT: i64 = 120;
 
 /// Updates the status of a PodDisruptionBudget.
-pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, path: &str) -> Reconciled {
     let Some(budget) = context.cache.at(Kind::PodDisruptionBudget, path) else {
         return Ok(Next::Done);
     };

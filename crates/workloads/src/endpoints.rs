@@ -8,11 +8,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::Author;
-use crate::context::{Context, Looked};
+use crate::context::{Context, Reconciled};
 use crate::kind::Kind;
-use crate::object::{
-    Object, flag, is_deleting, label, list, now_text, number, selects_plainly, text,
-};
+use crate::object::{Object, flag, is_deleting, label, list, map_selects, now_text, number, text};
 use crate::pod;
 use crate::queue::Next;
 
@@ -49,7 +47,7 @@ fn pods(context: &Context, service: &Object) -> Vec<Arc<Object>> {
     let selector = service.pointer("/spec/selector");
     let mut pods = context.cache.in_namespace(Kind::Pod, service.namespace());
     pods.retain(|pod| {
-        selects_plainly(selector, pod)
+        map_selects(selector, pod)
             && !pod::is_finished(pod)
             && !text(pod, "/status/podIP").is_empty()
     });
@@ -116,7 +114,7 @@ fn reference(pod: &Object) -> Value {
 }
 
 /// Reconciles the Endpoints of a Service.
-pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, path: &str) -> Reconciled {
     let current = context.cache.at(Kind::Endpoints, path);
     let Some(service) = selecting(context, path).filter(|service| !is_deleting(service)) else {
         let is_gone = context.cache.at(Kind::Service, path).is_none();
@@ -167,7 +165,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     Ok(Next::Done)
 }
 
-fn done_unless_terminating(result: Result<(), crate::api::Refused>) -> Looked {
+fn done_unless_terminating(result: Result<(), crate::api::Rejected>) -> Reconciled {
     match result {
         Err(refused) if !refused.is_namespace_terminating() => Err(refused),
         _ => Ok(Next::Done),
@@ -220,7 +218,7 @@ fn subsets(service: &Object, pods: &[Arc<Object>]) -> Vec<Value> {
 }
 
 /// Reconciles the EndpointSlices of a Service.
-pub(crate) async fn look_at_slices(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile_slices(context: &Context, path: &str) -> Reconciled {
     // Slices of a deleted Service are garbage collected.
     let Some(service) = selecting(context, path).filter(|service| !is_deleting(service)) else {
         return Ok(Next::Done);

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
-use crate::context::{Context, Looked};
+use crate::api::{Author, Rejected};
+use crate::context::{Context, Reconciled};
 use crate::kind::Kind;
 use crate::object::{
     Object, condition, count, entry, flag, is_condition_true, is_deleting, list, now, now_text,
@@ -37,7 +37,7 @@ const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// The initial backoff after a failure, doubled each time. Upstream's is ten seconds up to ten minutes; simulated
 /// Pods take milliseconds.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// A Job with its Pods.
 struct Run<'r> {
@@ -49,7 +49,7 @@ struct Run<'r> {
 }
 
 /// Reconciles a Job.
-pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, path: &str) -> Reconciled {
     let job = context.cache.at(Kind::Job, path);
     free_orphans(context, path, job.as_deref().map(Object::uid)).await?;
     let Some(job) = job else {
@@ -91,7 +91,7 @@ fn has_finalizer(pod: &Value) -> bool {
     list(pod, "/metadata/finalizers").any(|one| one.as_str() == Some(TRACKING))
 }
 
-async fn free(context: &Context, pod: &Object) -> Result<(), Refused> {
+async fn free(context: &Context, pod: &Object) -> Result<(), Rejected> {
     let edit = |pod: &mut Value| {
         let metadata = entry(pod, "metadata");
         let finalizers = metadata.get_mut("finalizers").and_then(Value::as_array_mut);
@@ -109,7 +109,7 @@ async fn free(context: &Context, pod: &Object) -> Result<(), Refused> {
 /// are no longer counted.
 ///
 /// UPSTREAM: pkg/controller/job/job_controller.go (syncOrphanPod).
-async fn free_orphans(context: &Context, path: &str, live: Option<&str>) -> Result<(), Refused> {
+async fn free_orphans(context: &Context, path: &str, live: Option<&str>) -> Result<(), Rejected> {
     let gone = context.cache.jobs_with_pods(path).into_iter();
     for uid in gone.filter(|uid| Some(uid.as_str()) != live) {
         for pod in context.cache.controlled(&uid, Kind::Pod) {
@@ -127,7 +127,7 @@ fn has_failed(pod: &Value) -> bool {
 }
 
 impl Run<'_> {
-    async fn step(mut self) -> Looked {
+    async fn step(mut self) -> Reconciled {
         if is_deleting(self.job) {
             self.free_all().await?;
             return Ok(Next::Done);
@@ -135,7 +135,7 @@ impl Run<'_> {
         self.account().await?;
         let suspended = flag(self.job, "/spec/suspend");
         let mut conditions = crate::object::conditions(self.job);
-        self.tell_suspension(suspended, &mut conditions);
+        self.set_suspended_condition(suspended, &mut conditions);
         let mut next = Next::Done;
         let mut managed = Ok(());
         let outcome = outcome::of(self.job, &self.status, &self.pods, now());
@@ -215,7 +215,7 @@ impl Run<'_> {
         }
     }
 
-    fn tell_suspension(&mut self, suspended: bool, conditions: &mut Vec<Value>) {
+    fn set_suspended_condition(&mut self, suspended: bool, conditions: &mut Vec<Value>) {
         let was = is_condition_true(self.job, "Suspended");
         let known = condition(self.job, "Suspended").is_some();
         let events = &self.context.events;
@@ -245,7 +245,7 @@ impl Run<'_> {
     }
 
     /// Counts finished Pods. The status is written before finalizers are removed.
-    async fn account(&mut self) -> Result<(), Refused> {
+    async fn account(&mut self) -> Result<(), Rejected> {
         let mut lists = [Vec::<String>::new(), Vec::new()];
         let mut added = [0_i64; 2];
         let mut to_free = Vec::new();
@@ -317,7 +317,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn free_all(&self) -> Result<(), Refused> {
+    async fn free_all(&self) -> Result<(), Rejected> {
         for pod in self.pods.iter().filter(|pod| has_finalizer(pod)) {
             free(self.context, pod).await?;
         }
@@ -328,7 +328,7 @@ impl Run<'_> {
         self.pods.iter().filter(|pod| pod::is_active(pod))
     }
 
-    async fn delete_active(&self) -> Result<(), Refused> {
+    async fn delete_active(&self) -> Result<(), Rejected> {
         for pod in self.active() {
             pod::delete(self.context, &AUTHOR, self.job, pod).await?;
         }
@@ -336,7 +336,7 @@ impl Run<'_> {
     }
 
     /// Creates missing Pods, and deletes surplus ones.
-    async fn manage(&mut self) -> Looked {
+    async fn manage(&mut self) -> Reconciled {
         let parallelism = number(self.job, "/spec/parallelism").unwrap_or(1);
         let completions = number(self.job, "/spec/completions");
         let succeeded = outcome::succeeded(&self.status);
@@ -357,7 +357,7 @@ impl Run<'_> {
         }
         let missing = usize::try_from(wanted - active)
             .unwrap_or_default()
-            .min(pod::BURST);
+            .min(pod::BURST_REPLICAS);
         if missing == 0 {
             return Ok(Next::Done);
         }
@@ -381,7 +381,7 @@ impl Run<'_> {
     fn backoff(&self) -> Option<Duration> {
         let failed = count(&self.status, "/failed");
         let doublings = u32::try_from(failed - 1).ok()?.min(16);
-        let pause = (FIRST_BACKOFF * 2_u32.pow(doublings)).min(LONGEST_BACKOFF);
+        let pause = (FIRST_BACKOFF * 2_u32.pow(doublings)).min(MAX_BACKOFF);
         let stage = format!("failed {failed}");
         let clocks = &self.context.clocks;
         let left = clocks.left(self.job.uid(), &stage, pause, Instant::now());
@@ -452,7 +452,7 @@ impl Run<'_> {
     }
 
     /// Removes the finalizers of a finished Job's Pods, and deletes the Job after its TTL.
-    async fn clean_up(self) -> Looked {
+    async fn clean_up(self) -> Reconciled {
         self.free_all().await?;
         let Some(ttl) = number(self.job, "/spec/ttlSecondsAfterFinished") else {
             return Ok(Next::Done);

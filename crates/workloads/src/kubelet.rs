@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
-use crate::context::{Context, Looked, unless_gone};
+use crate::api::{Author, Rejected};
+use crate::context::{Context, Reconciled, ignore_not_found};
 use crate::kind::Kind;
 use crate::node;
 use crate::object::{Object, count, flag, is_deleting, list, number, text};
 use crate::plan::{Behaviour, Plan};
 use crate::pod;
 use crate::queue::Next;
-use status::{Condition, Images, is_sidecar};
+use status::{Condition, ContainerStatuses, is_sidecar};
 
 /// The initial backoff of container restarts, doubled each time.
 ///
 /// UPSTREAM: kubernetes pkg/kubelet/kubelet.go (backOffPeriod, MaxContainerBackOff)
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
 /// The delay before a Pod whose node never existed is deleted.
 ///
 /// UPSTREAM: kubernetes pkg/controller/podgc/gc_controller.go (quarantineTime)
@@ -80,7 +80,7 @@ struct Sandbox<'s> {
 }
 
 /// Reconciles a Pod on a simulated node.
-pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, path: &str) -> Reconciled {
     let Some(pod) = context.cache.at(Kind::Pod, path) else {
         return Ok(Next::Done);
     };
@@ -101,13 +101,13 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
 
 impl Sandbox<'_> {
     /// The remaining time of a stage; `None` if it is over.
-    fn waits(&self, stage: &str, lasts: Duration) -> Option<Next> {
+    fn remaining(&self, stage: &str, lasts: Duration) -> Option<Next> {
         let clocks = &self.context.clocks;
         let left = clocks.left(self.pod.uid(), stage, lasts, Instant::now());
         (!left.is_zero()).then_some(Next::After(left))
     }
 
-    async fn step(&self) -> Looked {
+    async fn step(&self) -> Reconciled {
         if is_deleting(self.pod) {
             return self.stop().await;
         }
@@ -137,21 +137,21 @@ impl Sandbox<'_> {
         }
     }
 
-    async fn write(&self, status: Value) -> Looked {
+    async fn write(&self, status: Value) -> Reconciled {
         self.context.set_status(&self.by, self.pod, status).await?;
         Ok(Next::Done)
     }
 
-    fn status(&self) -> Images<'_> {
-        Images {
+    fn status(&self) -> ContainerStatuses<'_> {
+        ContainerStatuses {
             pod: self.pod,
             status: self.pod.get("status").cloned().unwrap_or_else(|| json!({})),
         }
     }
 
     /// The status with Pod IPs and start time.
-    fn accepted(&self) -> Option<Images<'_>> {
-        let mut images = self.status();
+    fn accepted(&self) -> Option<ContainerStatuses<'_>> {
+        let mut container_statuses = self.status();
         let host = node::address(&self.node);
         let is_on_host = flag(self.pod, "/spec/hostNetwork");
         let known = text(self.pod, "/status/podIP");
@@ -163,99 +163,103 @@ impl Sandbox<'_> {
         } else {
             known.to_owned()
         };
-        images.accept(&host, &address);
-        Some(images)
+        container_statuses.accept(&host, &address);
+        Some(container_statuses)
     }
 
-    async fn start(&self) -> Looked {
-        if let Some(next) = self.waits("pending", self.plan.start_after) {
+    async fn start(&self) -> Reconciled {
+        if let Some(next) = self.remaining("pending", self.plan.start_after) {
             return Ok(next);
         }
-        let Some(mut images) = self.accepted() else {
+        let Some(mut container_statuses) = self.accepted() else {
             return Ok(Next::Retry);
         };
         if self.plan.behaviour == Behaviour::ImagePullError {
-            images.fail_to_pull();
+            container_statuses.fail_to_pull();
             let container = &self.pod["spec"]["containers"][0];
             let image = text(container, "/image");
             let message = format!("Failed to pull image \"{image}\": not found");
             let events = &self.context.events;
             events.warning(&self.by, self.pod, "Failed", message);
-            return self.write(images.finish()).await;
+            return self.write(container_statuses.finish()).await;
         }
-        self.start_from(images, 0).await
+        self.start_from(container_statuses, 0).await
     }
 
     /// Starts the init containers from an index on: sidecars at once, others one at a time. After the last one, the
     /// containers are started.
-    async fn start_from(&self, mut images: Images<'_>, from: usize) -> Looked {
+    async fn start_from(
+        &self,
+        mut container_statuses: ContainerStatuses<'_>,
+        from: usize,
+    ) -> Reconciled {
         let containers: Vec<&Value> = list(self.pod, "/spec/initContainers").collect();
         for (number, container) in containers.iter().enumerate().skip(from) {
-            images.run_init(number);
+            container_statuses.run_init(number);
             self.record_start("initContainers", container);
             if !is_sidecar(self.pod, number) {
-                images.set_uninitialized();
-                return self.write(images.finish()).await;
+                container_statuses.set_uninitialized();
+                return self.write(container_statuses.finish()).await;
             }
         }
         for container in list(self.pod, "/spec/containers") {
             self.record_start("containers", container);
         }
         let is_ready = self.plan.ready_after.is_zero() && self.may_be_ready();
-        images.run(is_ready);
-        self.write(images.finish()).await
+        container_statuses.run(is_ready);
+        self.write(container_statuses.finish()).await
     }
 
     fn may_be_ready(&self) -> bool {
         self.plan.behaviour != Behaviour::NotReady
     }
 
-    async fn initialize(&self, number: usize) -> Looked {
+    async fn initialize(&self, number: usize) -> Reconciled {
         let name = format!("init {number}");
-        if let Some(next) = self.waits(&name, self.plan.start_after) {
+        if let Some(next) = self.remaining(&name, self.plan.start_after) {
             return Ok(next);
         }
-        let mut images = self.status();
-        images.end_init(number);
-        self.start_from(images, number + 1).await
+        let mut container_statuses = self.status();
+        container_statuses.end_init(number);
+        self.start_from(container_statuses, number + 1).await
     }
 
-    async fn run(&self) -> Looked {
+    async fn run(&self) -> Reconciled {
         if self.plan.behaviour == Behaviour::Evict {
-            let mut images = self.status();
-            images.evict();
+            let mut container_statuses = self.status();
+            container_statuses.evict();
             let message = String::from("The node was low on resource: memory. ");
             let events = &self.context.events;
             events.warning(&self.by, self.pod, "Evicted", message);
-            return self.write(images.finish()).await;
+            return self.write(container_statuses.finish()).await;
         }
         let is_ready = pod::is_ready(self.pod);
         if is_ready != self.may_be_ready() {
-            if !is_ready && let Some(next) = self.waits("running", self.plan.ready_after) {
+            if !is_ready && let Some(next) = self.remaining("running", self.plan.ready_after) {
                 return Ok(next);
             }
-            let mut images = self.status();
-            images.run(!is_ready);
-            return self.write(images.finish()).await;
+            let mut container_statuses = self.status();
+            container_statuses.run(!is_ready);
+            return self.write(container_statuses.finish()).await;
         }
-        if !self.gates_hold() {
-            let mut images = self.status();
-            images.set_ready_condition();
-            return self.write(images.finish()).await;
+        if !self.readiness_gates_reflected() {
+            let mut container_statuses = self.status();
+            container_statuses.set_ready_condition();
+            return self.write(container_statuses.finish()).await;
         }
         let Some(code) = self.plan.exit_code(self.pod) else {
             return Ok(Next::Done);
         };
         let stage = format!("runs {}", self.restarts());
-        if let Some(next) = self.waits(&stage, self.plan.complete_after) {
+        if let Some(next) = self.remaining(&stage, self.plan.complete_after) {
             return Ok(next);
         }
-        let mut images = self.status();
+        let mut container_statuses = self.status();
         let policy = text(self.pod, "/spec/restartPolicy");
         if policy == "Never" || policy == "OnFailure" && code == 0 {
-            images.complete(code);
+            container_statuses.complete(code);
         } else {
-            images.back_off(code);
+            container_statuses.back_off(code);
             let name = text(&self.pod["spec"]["containers"][0], "/name");
             let message = format!(
                 "Back-off restarting failed container {name} in pod {}_{}({})",
@@ -266,11 +270,11 @@ impl Sandbox<'_> {
             let events = &self.context.events;
             events.warning(&self.by, self.pod, "BackOff", message);
         }
-        self.write(images.finish()).await
+        self.write(container_statuses.finish()).await
     }
 
     /// Returns true if the condition `Ready` reflects the readiness gates.
-    fn gates_hold(&self) -> bool {
+    fn readiness_gates_reflected(&self) -> bool {
         pod::is_ready(self.pod) == (self.may_be_ready() && status::are_gates_open(self.pod))
             || list(self.pod, "/spec/readinessGates").next().is_none()
     }
@@ -281,21 +285,21 @@ impl Sandbox<'_> {
         counts.max().unwrap_or_default()
     }
 
-    async fn restart(&self) -> Looked {
+    async fn restart(&self) -> Reconciled {
         let restarts = self.restarts();
         let doublings = u32::try_from(restarts - 1).unwrap_or_default().min(16);
-        let pause = (FIRST_BACKOFF * 2_u32.pow(doublings)).min(LONGEST_BACKOFF);
-        if let Some(next) = self.waits(&format!("backs off {restarts}"), pause) {
+        let pause = (FIRST_BACKOFF * 2_u32.pow(doublings)).min(MAX_BACKOFF);
+        if let Some(next) = self.remaining(&format!("backs off {restarts}"), pause) {
             return Ok(next);
         }
-        let mut images = self.status();
+        let mut container_statuses = self.status();
         let is_ready = self.plan.ready_after.is_zero() && self.may_be_ready();
-        images.run(is_ready);
-        self.write(images.finish()).await
+        container_statuses.run(is_ready);
+        self.write(container_statuses.finish()).await
     }
 
     /// Stops the containers of a deleted Pod, and then deletes the Pod.
-    async fn stop(&self) -> Looked {
+    async fn stop(&self) -> Reconciled {
         let grace = number(self.pod, "/metadata/deletionGracePeriodSeconds").unwrap_or_default();
         if self.plan.behaviour == Behaviour::Hang && grace > 0 {
             return Ok(Next::Done);
@@ -304,7 +308,7 @@ impl Sandbox<'_> {
         let grace_time = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
         if runs {
             let lasts = self.plan.stop_after.min(grace_time);
-            if let Some(next) = self.waits("stops", lasts) {
+            if let Some(next) = self.remaining("stops", lasts) {
                 return Ok(next);
             }
             for container in list(self.pod, "/spec/containers") {
@@ -314,10 +318,10 @@ impl Sandbox<'_> {
                 let events = &self.context.events;
                 events.of_container(&self.by, self.pod, &field, "Killing", message);
             }
-            let mut images = self.status();
-            images.stop();
+            let mut container_statuses = self.status();
+            container_statuses.stop();
             self.context
-                .set_status(&self.by, self.pod, images.finish())
+                .set_status(&self.by, self.pod, container_statuses.finish())
                 .await?;
         } else if grace == 0 {
             // It has finalizers.
@@ -328,13 +332,13 @@ impl Sandbox<'_> {
             .api
             .delete(&self.by, self.pod.target(), Some(0))
             .await;
-        unless_gone(deleted)?;
+        ignore_not_found(deleted)?;
         Ok(Next::Done)
     }
 }
 
 /// Deletes a Pod whose node was deleted. A node that never existed may still be created.
-pub(crate) async fn collect(context: &Context, path: &str) -> Looked {
+pub(crate) async fn collect(context: &Context, path: &str) -> Reconciled {
     let Some(pod) = context.cache.at(Kind::Pod, path) else {
         return Ok(Next::Done);
     };
@@ -354,12 +358,12 @@ pub(crate) async fn collect(context: &Context, path: &str) -> Looked {
     if is_deleting(&pod) && number(&pod, "/metadata/deletionGracePeriodSeconds") == Some(0) {
         return Ok(Next::Done);
     }
-    unless_gone(context.api.delete(&POD_GC, pod.target(), Some(0)).await)?;
+    ignore_not_found(context.api.delete(&POD_GC, pod.target(), Some(0)).await)?;
     Ok(Next::Done)
 }
 
 /// UPSTREAM: kubernetes pkg/controller/podgc/gc_controller.go (markFailedAndDeletePodWithCondition)
-async fn fail_orphan(context: &Context, pod: &Object) -> Result<(), Refused> {
+async fn fail_orphan(context: &Context, pod: &Object) -> Result<(), Rejected> {
     if pod::is_finished(pod) {
         return Ok(());
     }

@@ -62,11 +62,11 @@ mod node;
 mod scheduler;
 
 // The main loop.
-mod wake;
+mod enqueue;
 
 mod run;
 
-pub use api::{Api, Author, Edit, Refused, SigningTerms, Target};
+pub use api::{Api, Author, Edit, Rejected, SigningTerms, Target};
 pub use kind::Kind;
 pub use run::run;
 pub use settings::Settings;

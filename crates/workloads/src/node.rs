@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused, Target};
-use crate::context::{Context, Looked};
+use crate::api::{Author, Rejected, Target};
+use crate::context::{Context, Reconciled};
 use crate::kind::Kind;
 use crate::object::{
     Object, annotation, flag, is_condition_true, is_deleting, list, now_text, set_condition, text,
@@ -25,7 +25,7 @@ const LEASE_SECONDS: i64 = 40;
 /// UPSTREAM: kubernetes pkg/kubelet (a quarter of the Lease duration)
 const RENEWAL: Duration = Duration::from_secs(10);
 /// The pause before a rejected registration is retried.
-const REGISTRATION_PAUSE: Duration = Duration::from_secs(1);
+const REGISTRATION_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 const LIFECYCLE: Author = Author::Controller {
     account: "node-controller",
@@ -44,13 +44,13 @@ pub(crate) fn address(node: &Value) -> String {
 }
 
 /// Registers the nodes, and renews their Leases until dropped.
-pub(crate) async fn keep(context: Arc<Context>) {
+pub(crate) async fn renew_leases(context: Arc<Context>) {
     while let Err(refused) = provide_class(&context).await {
         tracing::warn!(
             error = refused.message(),
             "storage class not created, retrying"
         );
-        tokio::time::sleep(REGISTRATION_PAUSE).await;
+        tokio::time::sleep(REGISTRATION_RETRY_DELAY).await;
     }
     for (number, name) in context.settings.node_names().iter().enumerate() {
         while let Err(refused) = register(&context, name, number).await {
@@ -59,7 +59,7 @@ pub(crate) async fn keep(context: Arc<Context>) {
                 error = refused.message(),
                 "node not registered, retrying"
             );
-            tokio::time::sleep(REGISTRATION_PAUSE).await;
+            tokio::time::sleep(REGISTRATION_RETRY_DELAY).await;
         }
     }
     loop {
@@ -78,7 +78,7 @@ pub(crate) async fn keep(context: Arc<Context>) {
     }
 }
 
-async fn register(context: &Context, name: &str, number: usize) -> Result<(), Refused> {
+async fn register(context: &Context, name: &str, number: usize) -> Result<(), Rejected> {
     let by = Author::Kubelet(name.to_owned());
     let address = format!("172.18.{}.{}", number / 250, number % 250 + 2);
     let node = json!({
@@ -105,7 +105,7 @@ async fn register(context: &Context, name: &str, number: usize) -> Result<(), Re
     Ok(())
 }
 
-async fn renew(context: &Context, node: &Object) -> Result<(), Refused> {
+async fn renew(context: &Context, node: &Object) -> Result<(), Rejected> {
     let by = Author::Kubelet(node.name().to_owned());
     let at = Target {
         kind: Kind::Lease,
@@ -140,7 +140,7 @@ async fn renew(context: &Context, node: &Object) -> Result<(), Refused> {
 }
 
 /// Sets a simulated node ready, and reconciles its taints with its spec.
-pub(crate) async fn look(context: &Context, name: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, name: &str) -> Reconciled {
     let Some(node) = context.cache.at(Kind::Node, name) else {
         return Ok(Next::Done);
     };

@@ -258,7 +258,7 @@ pub(crate) fn selects(selector: Option<&Value>, object: &Value) -> bool {
 }
 
 /// Matches an object's labels against a map of labels; an empty one matches nothing.
-pub(crate) fn selects_plainly(selector: Option<&Value>, object: &Value) -> bool {
+pub(crate) fn map_selects(selector: Option<&Value>, object: &Value) -> bool {
     let members = selector.and_then(Value::as_object);
     members.is_some_and(|members| {
         !members.is_empty()
@@ -376,8 +376,8 @@ mod tests {
             assert!(!selects(Some(&selector), &pod), "{selector}");
         }
         assert!(!selects(None, &pod));
-        assert!(!selects_plainly(Some(&json!({})), &pod));
-        assert!(selects_plainly(Some(&json!({"a": "1"})), &pod));
+        assert!(!map_selects(Some(&json!({})), &pod));
+        assert!(map_selects(Some(&json!({"a": "1"})), &pod));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
+use crate::api::{Author, Rejected};
 use crate::context::Context;
 use crate::kind::Kind;
 use crate::object::{self, Object, entry, flag, text};
@@ -18,7 +18,7 @@ pub(crate) async fn claim(
     owner: &Object,
     kind: Kind,
     selects: impl Fn(&Object) -> bool,
-) -> Result<Vec<Arc<Object>>, Refused> {
+) -> Result<Vec<Arc<Object>>, Rejected> {
     let mut claimed = Vec::new();
     let is_deleting = object::is_deleting(owner);
     for object in context.cache.controlled(owner.uid(), kind) {
@@ -45,7 +45,7 @@ async fn adopt(
     by: &Author,
     owner: &Object,
     object: &Object,
-) -> Result<(), Refused> {
+) -> Result<(), Rejected> {
     let reference = owner.as_owner();
     let edit = |object: &mut Value| {
         let metadata = entry(object, "metadata");
@@ -68,7 +68,7 @@ async fn release(
     by: &Author,
     owner: &Object,
     object: &Object,
-) -> Result<(), Refused> {
+) -> Result<(), Rejected> {
     let uid = owner.uid();
     let edit = |object: &mut Value| {
         let metadata = entry(object, "metadata");

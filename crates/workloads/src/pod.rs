@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
+use crate::api::{Author, Rejected};
 use crate::context::Context;
 use crate::kind::Kind;
 use crate::object::{
@@ -18,7 +18,7 @@ const WIDTH: usize = 32;
 /// The maximum number of Pods created per reconciliation.
 ///
 /// UPSTREAM: kubernetes pkg/controller/replicaset/replica_set.go (BurstReplicas)
-pub(crate) const BURST: usize = 500;
+pub(crate) const BURST_REPLICAS: usize = 500;
 
 /// A Pod from a template, with its controller reference.
 ///
@@ -48,7 +48,7 @@ pub(crate) async fn create(
     by: &Author,
     owner: &Object,
     pod: Value,
-) -> Result<(), Refused> {
+) -> Result<(), Rejected> {
     match context.api.create(by, Kind::Pod, pod).await {
         Ok(created) => {
             let name = text(&created, "/metadata/name");
@@ -76,7 +76,7 @@ pub(crate) async fn create_all(
     by: &Author,
     owner: &Object,
     pods: Vec<Value>,
-) -> Result<(), Refused> {
+) -> Result<(), Rejected> {
     let mut pods = pods.into_iter();
     let mut size = 1;
     loop {
@@ -101,7 +101,7 @@ pub(crate) async fn delete(
     by: &Author,
     owner: &Object,
     pod: &Object,
-) -> Result<(), Refused> {
+) -> Result<(), Rejected> {
     let deleted = context.api.delete(by, pod.target(), None).await;
     match deleted {
         Ok(()) => {

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 /// The initial backoff after a failure, doubled each time.
 ///
 /// UPSTREAM: client-go util/workqueue/default_rate_limiters.go begins with 5 ms.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
 /// The maximum backoff. Upstream's is 1,000 seconds; here, tests wait for it.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// The maximum number of concurrent reconciliations per controller: a slow webhook for one kind does not delay
 /// others.
 const RUNNING: usize = 10;
 
 /// A controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Lane {
+pub(crate) enum ControllerKind {
     Certificate,
     CronJob,
     DaemonSet,
@@ -40,7 +40,7 @@ pub(crate) enum Lane {
 /// An object to reconcile by a controller, by path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Work {
-    pub(crate) lane: Lane,
+    pub(crate) controller: ControllerKind,
     pub(crate) path: Arc<str>,
 }
 
@@ -84,27 +84,27 @@ enum State {
 /// The objects to reconcile.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    ready: HashMap<Lane, VecDeque<Arc<str>>>,
-    running: HashMap<Lane, usize>,
+    ready: HashMap<ControllerKind, VecDeque<Arc<str>>>,
+    running: HashMap<ControllerKind, usize>,
     later: BTreeSet<(Instant, Work)>,
     items: HashMap<Work, Item>,
 }
 
 impl Queue {
     /// Adds an object that changed.
-    pub(crate) fn add(&mut self, lane: Lane, path: &str) {
-        self.enqueue(lane, path, true);
+    pub(crate) fn add(&mut self, controller: ControllerKind, path: &str) {
+        self.enqueue(controller, path, true);
     }
 
     /// Adds an object that its own controller may have changed. After a failure, the backoff still applies: otherwise
     /// a controller's own writes would bypass it.
-    pub(crate) fn add_quietly(&mut self, lane: Lane, path: &str) {
-        self.enqueue(lane, path, false);
+    pub(crate) fn add_rate_limited(&mut self, controller: ControllerKind, path: &str) {
+        self.enqueue(controller, path, false);
     }
 
-    fn enqueue(&mut self, lane: Lane, path: &str, hurries: bool) {
+    fn enqueue(&mut self, controller: ControllerKind, path: &str, hurries: bool) {
         let work = Work {
-            lane,
+            controller,
             path: path.into(),
         };
         let state = match self.items.get_mut(&work) {
@@ -136,7 +136,10 @@ impl Queue {
             },
         };
         if state == State::Ready {
-            self.ready.entry(lane).or_default().push_back(work.path);
+            self.ready
+                .entry(controller)
+                .or_default()
+                .push_back(work.path);
         }
     }
 
@@ -150,19 +153,21 @@ impl Queue {
                 item.state = State::Ready;
             }
             self.ready
-                .entry(work.lane)
+                .entry(work.controller)
                 .or_default()
                 .push_back(work.path);
         }
         let running = &self.running;
-        let has_room = |lane: &Lane| running.get(lane).is_none_or(|count| *count < RUNNING);
-        let (lane, path) = self
+        let has_room = |controller: &ControllerKind| {
+            running.get(controller).is_none_or(|count| *count < RUNNING)
+        };
+        let (controller, path) = self
             .ready
             .iter_mut()
-            .filter(|(lane, _)| has_room(lane))
-            .find_map(|(lane, paths)| Some((*lane, paths.pop_front()?)))?;
-        *self.running.entry(lane).or_default() += 1;
-        let work = Work { lane, path };
+            .filter(|(controller, _)| has_room(controller))
+            .find_map(|(controller, paths)| Some((*controller, paths.pop_front()?)))?;
+        *self.running.entry(controller).or_default() += 1;
+        let work = Work { controller, path };
         if let Some(item) = self.items.get_mut(&work) {
             item.state = State::Running { again: false };
         }
@@ -176,7 +181,7 @@ impl Queue {
 
     /// Records the result of a reconciliation.
     pub(crate) fn finish(&mut self, work: Work, next: Next, now: Instant) {
-        if let Some(count) = self.running.get_mut(&work.lane) {
+        if let Some(count) = self.running.get_mut(&work.controller) {
             *count = count.saturating_sub(1);
         }
         let Some(item) = self.items.get_mut(&work) else {
@@ -205,7 +210,7 @@ impl Queue {
             None => {
                 item.state = State::Ready;
                 self.ready
-                    .entry(work.lane)
+                    .entry(work.controller)
                     .or_default()
                     .push_back(work.path);
             }
@@ -220,7 +225,7 @@ impl Queue {
 
 fn pause(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
-    (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE)
+    (INITIAL_BACKOFF * 2_u32.pow(doublings)).min(MAX_BACKOFF)
 }
 
 #[cfg(test)]
@@ -229,7 +234,7 @@ mod tests {
 
     fn pod(path: &str) -> Work {
         Work {
-            lane: Lane::Kubelet,
+            controller: ControllerKind::Kubelet,
             path: path.into(),
         }
     }
@@ -238,11 +243,11 @@ mod tests {
     fn looks_once_and_again_when_told_meanwhile() {
         let now = Instant::now();
         let mut queue = Queue::default();
-        queue.add(Lane::Kubelet, "a");
-        queue.add(Lane::Kubelet, "a");
+        queue.add(ControllerKind::Kubelet, "a");
+        queue.add(ControllerKind::Kubelet, "a");
         assert_eq!(queue.take(now), Some(pod("a")));
         assert_eq!(queue.take(now), None);
-        queue.add(Lane::Kubelet, "a");
+        queue.add(ControllerKind::Kubelet, "a");
         assert_eq!(queue.take(now), None, "one at a time");
         queue.finish(pod("a"), Next::Done, now);
         assert_eq!(queue.take(now), Some(pod("a")));
@@ -255,16 +260,16 @@ mod tests {
     fn news_do_not_wait_but_echoes_do() {
         let now = Instant::now();
         let mut queue = Queue::default();
-        queue.add(Lane::Kubelet, "a");
+        queue.add(ControllerKind::Kubelet, "a");
         let work = queue.take(now).unwrap();
         queue.finish(work, Next::After(Duration::from_secs(9)), now);
-        queue.add(Lane::Kubelet, "a");
+        queue.add(ControllerKind::Kubelet, "a");
         let work = queue.take(now).unwrap();
         queue.finish(work, Next::Retry, now);
-        queue.add_quietly(Lane::Kubelet, "a");
+        queue.add_rate_limited(ControllerKind::Kubelet, "a");
         assert_eq!(queue.take(now), None);
-        assert_eq!(queue.next_due(), Some(now + FIRST_PAUSE));
-        queue.add(Lane::Kubelet, "a");
+        assert_eq!(queue.next_due(), Some(now + INITIAL_BACKOFF));
+        queue.add(ControllerKind::Kubelet, "a");
         let work = queue.take(now).unwrap();
         queue.finish(work, Next::Retry, now);
         let mut due = now;
@@ -273,7 +278,7 @@ mod tests {
             let work = queue.take(due).unwrap();
             queue.finish(work, Next::Retry, due);
         }
-        assert_eq!(queue.next_due(), Some(due + LONGEST_PAUSE));
+        assert_eq!(queue.next_due(), Some(due + MAX_BACKOFF));
     }
 
     #[test]
@@ -281,14 +286,17 @@ mod tests {
         let now = Instant::now();
         let mut queue = Queue::default();
         for number in 0..=RUNNING {
-            queue.add(Lane::Kubelet, &number.to_string());
+            queue.add(ControllerKind::Kubelet, &number.to_string());
         }
         for _ in 0..RUNNING {
             assert!(queue.take(now).is_some());
         }
         assert_eq!(queue.take(now), None);
-        queue.add(Lane::Job, "j");
-        assert_eq!(queue.take(now).map(|work| work.lane), Some(Lane::Job));
+        queue.add(ControllerKind::Job, "j");
+        assert_eq!(
+            queue.take(now).map(|work| work.controller),
+            Some(ControllerKind::Job)
+        );
         queue.finish(pod("0"), Next::Done, now);
         assert_eq!(queue.take(now), Some(pod(&RUNNING.to_string())));
     }

@@ -7,36 +7,34 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
-use crate::context::{Context, Looked};
+use crate::api::{Author, Rejected};
+use crate::context::{Context, Reconciled};
 use crate::kind::Kind;
-use crate::object::{
-    self, Object, count, is_deleting, now, now_text, selects, selects_plainly, text,
-};
+use crate::object::{self, Object, count, is_deleting, map_selects, now, now_text, selects, text};
 use crate::ownership::claim;
 use crate::pod;
 use crate::queue::Next;
 
 /// The two kinds of replica controllers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Flavor {
+pub(crate) struct ReplicaKind {
     pub(crate) kind: Kind,
     account: &'static str,
     component: &'static str,
 }
 
-pub(crate) const REPLICA_SET: Flavor = Flavor {
+pub(crate) const REPLICA_SET: ReplicaKind = ReplicaKind {
     kind: Kind::ReplicaSet,
     account: "replicaset-controller",
     component: "replicaset-controller",
 };
-pub(crate) const REPLICATION_CONTROLLER: Flavor = Flavor {
+pub(crate) const REPLICATION_CONTROLLER: ReplicaKind = ReplicaKind {
     kind: Kind::ReplicationController,
     account: "replication-controller",
     component: "replication-controller",
 };
 
-impl Flavor {
+impl ReplicaKind {
     fn author(self) -> Author {
         Author::Controller {
             account: self.account,
@@ -49,17 +47,21 @@ impl Flavor {
 pub(crate) fn selects_pod(set: &Object, pod: &Value) -> bool {
     let selector = set.pointer("/spec/selector");
     match set.kind {
-        Kind::ReplicationController => selects_plainly(selector, pod),
+        Kind::ReplicationController => map_selects(selector, pod),
         _ => selects(selector, pod),
     }
 }
 
 /// Reconciles the number of Pods with `replicas`.
-pub(crate) async fn look(context: &Context, flavor: Flavor, path: &str) -> Looked {
-    let Some(set) = context.cache.at(flavor.kind, path) else {
+pub(crate) async fn reconcile(
+    context: &Context,
+    replica_kind: ReplicaKind,
+    path: &str,
+) -> Reconciled {
+    let Some(set) = context.cache.at(replica_kind.kind, path) else {
         return Ok(Next::Done);
     };
-    let by = flavor.author();
+    let by = replica_kind.author();
     let pods = claim(context, &by, &set, Kind::Pod, |pod| selects_pod(&set, pod)).await?;
     let (active, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| pod::is_active(pod));
     let terminating = others.iter().filter(|pod| is_deleting(pod)).count();
@@ -90,17 +92,17 @@ async fn manage(
     by: &Author,
     set: &Object,
     active: &[Arc<Object>],
-) -> Result<(), Refused> {
+) -> Result<(), Rejected> {
     let wanted = usize::try_from(count(set, "/spec/replicas")).unwrap_or_default();
     if active.len() < wanted {
-        let missing = (wanted - active.len()).min(pod::BURST);
+        let missing = (wanted - active.len()).min(pod::BURST_REPLICAS);
         let template = set.pointer("/spec/template").cloned().unwrap_or_default();
         let one = pod::from_template(&template, set);
         return pod::create_all(context, by, set, vec![one; missing]).await;
     }
     let mut surplus = active.to_vec();
     pod::sort_for_deletion(&mut surplus);
-    let excess = (active.len() - wanted).min(pod::BURST);
+    let excess = (active.len() - wanted).min(pod::BURST_REPLICAS);
     let mut result = Ok(());
     for pod in surplus.iter().take(excess) {
         if let Err(refused) = pod::delete(context, by, set, pod).await {
@@ -124,7 +126,7 @@ fn status(
     active: &[Arc<Object>],
     terminating: usize,
     readiness: &pod::Readiness,
-    failure: Option<&Refused>,
+    failure: Option<&Rejected>,
 ) -> Value {
     let labels = set.pointer("/spec/template/metadata/labels");
     let labeled = |pod: &&Arc<Object>| {
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_a_condition_until_it_is_over() {
-        let refused = Refused(Box::new(Status::bad_request("exceeded quota")));
+        let refused = Rejected(Box::new(Status::bad_request("exceeded quota")));
         let mut set = set(json!({"spec": {"replicas": 1}, "metadata": {"generation": 2}}));
         let none = pod::Readiness::default();
         let failed = status(&set, &[], 0, &none, Some(&refused));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
+use crate::api::{Author, Rejected};
 use crate::context::Context;
 use crate::kind::Kind;
 use crate::object::{Object, count, is_deleting, number, selects, template_hash};
@@ -49,7 +49,7 @@ pub(crate) async fn sync(
     context: &Context,
     by: &Author,
     set: &Object,
-) -> Result<Option<Revisions>, Refused> {
+) -> Result<Option<Revisions>, Rejected> {
     let selector = set.pointer("/spec/selector");
     let claimed = claim(context, by, set, Kind::ControllerRevision, |revision| {
         selects(selector, revision)
@@ -87,7 +87,7 @@ async fn create(
     set: &Object,
     data: Value,
     number_of: i64,
-) -> Result<(), Refused> {
+) -> Result<(), Rejected> {
     let labels = set.pointer("/spec/template/metadata/labels");
     for collisions in number(set, "/status/collisionCount").unwrap_or_default().. {
         let hash = template_hash(&data, Some(collisions));
@@ -129,7 +129,7 @@ pub(crate) async fn truncate(
     set: &Object,
     revisions: &Revisions,
     is_live: impl Fn(&Object) -> bool,
-) -> Result<(), Refused> {
+) -> Result<(), Rejected> {
     let limit = number(set, "/spec/revisionHistoryLimit").unwrap_or(10);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let update = revisions.update.name();

@@ -11,12 +11,12 @@ use crate::addresses::Addresses;
 use crate::api::Api;
 use crate::cache::Cache;
 use crate::clocks::Clocks;
-use crate::context::{Context, Looked};
+use crate::context::{Context, Reconciled};
+use crate::enqueue::enqueue_affected;
 use crate::events::{self, Recorder};
 use crate::kind::Kind;
-use crate::queue::{Lane, Next, Queue, Work};
+use crate::queue::{ControllerKind, Next, Queue, Work};
 use crate::settings::Settings;
-use crate::wake::wake;
 use crate::{
     certificates, cron_job, daemon_set, deployment, disruption, endpoints, job, kubelet, node,
     replica_set, scheduler, stateful_set, volumes,
@@ -26,7 +26,7 @@ const EVERYTHING: &str = "/";
 /// The page size of the initial list.
 const PAGE: usize = 500;
 /// The pause before a failed read of the store is retried.
-const STORAGE_PAUSE: Duration = Duration::from_secs(1);
+const STORAGE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Runs the controllers and the simulated cluster until dropped.
 pub async fn run(api: Arc<dyn Api>, store: Arc<dyn Store>, settings: Settings) {
@@ -57,7 +57,7 @@ pub async fn run(api: Arc<dyn Api>, store: Arc<dyn Store>, settings: Settings) {
             ReadError::Compacted(_) => {}
             error => {
                 tracing::warn!(%error, "workload controllers cannot read the store");
-                tokio::time::sleep(STORAGE_PAUSE).await;
+                tokio::time::sleep(STORAGE_RETRY_DELAY).await;
             }
         }
     }
@@ -77,7 +77,7 @@ struct Controllers {
 impl Controllers {
     /// Lists all objects, then watches until the watch fails.
     async fn follow(&mut self) -> ReadError {
-        let revision = match self.read_everything().await {
+        let revision = match self.list_all().await {
             Ok(revision) => revision,
             Err(error) => return error,
         };
@@ -89,7 +89,8 @@ impl Controllers {
         self.context.cache.advance(revision);
         if !self.is_registered {
             self.is_registered = true;
-            self.background.spawn(node::keep(Arc::clone(&self.context)));
+            self.background
+                .spawn(node::renew_leases(Arc::clone(&self.context)));
         }
         loop {
             self.context.cache.advance(watch.progress());
@@ -111,7 +112,7 @@ impl Controllers {
         }
     }
 
-    async fn read_everything(&mut self) -> Result<Revision, ReadError> {
+    async fn list_all(&mut self) -> Result<Revision, ReadError> {
         let store = Arc::clone(&self.store);
         let mut gone: HashSet<_> = self.context.cache.keys().into_iter().collect();
         let mut at = ReadAt::Latest;
@@ -154,7 +155,7 @@ impl Controllers {
         match event {
             Event::Put { entry, .. } => {
                 if let Some((old, new)) = self.context.cache.put(kind, entry) {
-                    wake(&self.context, &mut self.queue, old.as_deref(), Some(&new));
+                    enqueue_affected(&self.context, &mut self.queue, old.as_deref(), Some(&new));
                 }
             }
             Event::Delete { .. } => self.forget(kind, event.key()),
@@ -163,7 +164,7 @@ impl Controllers {
 
     fn forget(&mut self, kind: Kind, key: &str) {
         if let Some(old) = self.context.cache.remove(kind, key) {
-            wake(&self.context, &mut self.queue, Some(&old), None);
+            enqueue_affected(&self.context, &mut self.queue, Some(&old), None);
         }
     }
 
@@ -172,7 +173,7 @@ impl Controllers {
             let (context, store) = (Arc::clone(&self.context), Arc::clone(&self.store));
             let doing = work.clone();
             let task = self.workers.spawn(async move {
-                match look(&context, store.as_ref(), &doing).await {
+                match reconcile(&context, store.as_ref(), &doing).await {
                     Ok(next) => next,
                     Err(refused) => {
                         let error = refused.message();
@@ -201,36 +202,38 @@ impl Controllers {
 }
 
 /// Reconciles one object, after the cache has everything stored before.
-async fn look(context: &Context, store: &dyn Store, work: &Work) -> Looked {
+async fn reconcile(context: &Context, store: &dyn Store, work: &Work) -> Reconciled {
     match store.revision().await {
-        Ok(revision) => context.cache.reach(revision).await,
+        Ok(revision) => context.cache.wait_for_revision(revision).await,
         Err(error) => {
             tracing::warn!(%error, "workload controllers cannot read the store");
             return Ok(Next::Retry);
         }
     }
-    context.api.settled().await;
+    context.api.effects_applied().await;
     let path = &*work.path;
-    match work.lane {
-        Lane::Certificate => certificates::look(context, path).await,
-        Lane::CronJob => cron_job::look(context, path).await,
-        Lane::DaemonSet => daemon_set::look(context, path).await,
-        Lane::Deployment => deployment::look(context, path).await,
-        Lane::Disruption => disruption::look(context, path).await,
-        Lane::Endpoints => endpoints::look(context, path).await,
-        Lane::EndpointSlice => endpoints::look_at_slices(context, path).await,
-        Lane::Job => job::look(context, path).await,
-        Lane::Kubelet => kubelet::look(context, path).await,
-        Lane::Node => node::look(context, path).await,
-        Lane::PersistentVolume => volumes::look_at_volume(context, path).await,
-        Lane::PodGarbage => kubelet::collect(context, path).await,
-        Lane::ReplicaSet => replica_set::look(context, replica_set::REPLICA_SET, path).await,
-        Lane::ReplicationController => {
-            replica_set::look(context, replica_set::REPLICATION_CONTROLLER, path).await
+    match work.controller {
+        ControllerKind::Certificate => certificates::reconcile(context, path).await,
+        ControllerKind::CronJob => cron_job::reconcile(context, path).await,
+        ControllerKind::DaemonSet => daemon_set::reconcile(context, path).await,
+        ControllerKind::Deployment => deployment::reconcile(context, path).await,
+        ControllerKind::Disruption => disruption::reconcile(context, path).await,
+        ControllerKind::Endpoints => endpoints::reconcile(context, path).await,
+        ControllerKind::EndpointSlice => endpoints::reconcile_slices(context, path).await,
+        ControllerKind::Job => job::reconcile(context, path).await,
+        ControllerKind::Kubelet => kubelet::reconcile(context, path).await,
+        ControllerKind::Node => node::reconcile(context, path).await,
+        ControllerKind::PersistentVolume => volumes::reconcile_volume(context, path).await,
+        ControllerKind::PodGarbage => kubelet::collect(context, path).await,
+        ControllerKind::ReplicaSet => {
+            replica_set::reconcile(context, replica_set::REPLICA_SET, path).await
         }
-        Lane::Scheduler => scheduler::look(context, path).await,
-        Lane::StatefulSet => stateful_set::look(context, path).await,
-        Lane::Volume => volumes::look(context, path).await,
+        ControllerKind::ReplicationController => {
+            replica_set::reconcile(context, replica_set::REPLICATION_CONTROLLER, path).await
+        }
+        ControllerKind::Scheduler => scheduler::reconcile(context, path).await,
+        ControllerKind::StatefulSet => stateful_set::reconcile(context, path).await,
+        ControllerKind::Volume => volumes::reconcile(context, path).await,
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
-use crate::context::{Context, Looked, unless_gone};
+use crate::api::{Author, Rejected};
+use crate::context::{Context, Reconciled, ignore_not_found};
 use crate::kind::Kind;
 use crate::object::{
     Object, annotation, flag, is_condition_true, is_deleting, is_met, label, list, set_annotation,
@@ -31,7 +31,7 @@ pub(crate) fn is_waiting(pod: &Value) -> bool {
 }
 
 /// Binds a Pod to a node.
-pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, path: &str) -> Reconciled {
     let Some(pod) = context.cache.at(Kind::Pod, path) else {
         return Ok(Next::Done);
     };
@@ -62,12 +62,12 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
             .events
             .normal(&Author::Scheduler, &pod, "Scheduled", message);
     }
-    unless_gone(bound)?;
+    ignore_not_found(bound)?;
     Ok(Next::Done)
 }
 
 /// Sets the condition `PodScheduled` to false, with the reason.
-async fn refuse(context: &Context, pod: &Object, why: &str) -> Looked {
+async fn refuse(context: &Context, pod: &Object, why: &str) -> Reconciled {
     let by = Author::Scheduler;
     let mut conditions = crate::object::conditions(pod);
     if set_condition(
@@ -95,7 +95,7 @@ fn choose(context: &Context, pod: &Value) -> Result<Arc<Object>, String> {
     let mut reasons: Vec<(String, usize)> = Vec::new();
     let mut fitting = Vec::new();
     for node in nodes {
-        match misfit(pod, &node) {
+        match ineligibility(pod, &node) {
             None => fitting.push(node),
             Some(reason) => match reasons.iter_mut().find(|(known, _)| *known == reason) {
                 Some((_, count)) => *count += 1,
@@ -130,7 +130,7 @@ fn choose(context: &Context, pod: &Value) -> Result<Arc<Object>, String> {
 }
 
 /// The reason why a node is not eligible for a Pod.
-fn misfit(pod: &Value, node: &Object) -> Option<String> {
+fn ineligibility(pod: &Value, node: &Object) -> Option<String> {
     if is_deleting(node) {
         return Some(String::from("node(s) are being deleted"));
     }
@@ -211,7 +211,7 @@ pub(crate) fn claim_name(pod: &Value, volume: &Value) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-async fn claims_are_bound(context: &Context, pod: &Object, node: &str) -> Result<Claims, Refused> {
+async fn claims_are_bound(context: &Context, pod: &Object, node: &str) -> Result<Claims, Rejected> {
     let mut waits = false;
     for volume in list(pod, "/spec/volumes") {
         let Some(name) = claim_name(pod, volume) else {
@@ -263,7 +263,7 @@ async fn make_ephemeral(
     pod: &Object,
     name: &str,
     template: &Value,
-) -> Result<(), Refused> {
+) -> Result<(), Rejected> {
     let kind = Kind::PersistentVolumeClaim;
     if context.cache.get(kind, pod.namespace(), name).is_some() {
         return Ok(());
@@ -313,8 +313,8 @@ mod tests {
         let plain =
             node(json!({"metadata": {"labels": {"zone": "a"}}, "status": {"conditions": ready}}));
         let pod = json!({"spec": {}});
-        assert_eq!(misfit(&pod, &plain), None);
-        assert!(misfit(&json!({"spec": {"nodeSelector": {"zone": "b"}}}), &plain).is_some());
+        assert_eq!(ineligibility(&pod, &plain), None);
+        assert!(ineligibility(&json!({"spec": {"nodeSelector": {"zone": "b"}}}), &plain).is_some());
         let affinity = |term: Value| {
             json!({"spec": {"affinity": {"nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}}})
@@ -330,14 +330,17 @@ mod tests {
             !is_selected(&affinity(json!({})), &plain),
             "an empty term selects nothing"
         );
-        assert!(misfit(&pod, &node(json!({}))).is_some(), "it is not ready");
+        assert!(
+            ineligibility(&pod, &node(json!({}))).is_some(),
+            "it is not ready"
+        );
         let tainted = node(json!({
             "spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]},
             "status": {"conditions": ready}}));
-        assert!(misfit(&pod, &tainted).unwrap().contains("{k: v}"));
+        assert!(ineligibility(&pod, &tainted).unwrap().contains("{k: v}"));
         let tolerant = json!({"spec": {"tolerations": [{"key": "k", "value": "v"}]}});
-        assert_eq!(misfit(&tolerant, &tainted), None);
+        assert_eq!(ineligibility(&tolerant, &tainted), None);
         let everything = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
-        assert_eq!(misfit(&everything, &tainted), None);
+        assert_eq!(ineligibility(&everything, &tainted), None);
     }
 }

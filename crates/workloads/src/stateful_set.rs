@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
-use crate::context::{Context, Looked};
+use crate::api::{Author, Rejected};
+use crate::context::{Context, Reconciled};
 use crate::kind::Kind;
 use crate::object::{
     Object, count, entry, is_deleting, label, list, now, number, scaled, selects, set_label, text,
@@ -44,7 +44,7 @@ fn ordinal(set: &Object, pod: &Object) -> Option<i64> {
 }
 
 /// Reconciles a StatefulSet.
-pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, path: &str) -> Reconciled {
     let Some(set) = context.cache.at(Kind::StatefulSet, path) else {
         return Ok(Next::Done);
     };
@@ -116,10 +116,10 @@ impl Members<'_> {
             && pod::available_in(pod, seconds, now()) == Some(0)
     }
 
-    async fn step(&self) -> Result<(), Refused> {
+    async fn step(&self) -> Result<(), Rejected> {
         let is_ordered = self.is_ordered();
         for ordinal in self.ordinals() {
-            let waits = self.keep(ordinal).await?;
+            let waits = self.reconcile_replica(ordinal).await?;
             if waits && is_ordered {
                 return Ok(());
             }
@@ -133,7 +133,7 @@ impl Members<'_> {
         for (ordinal, pod) in &surplus {
             if !is_deleting(pod) {
                 self.remove(pod).await?;
-                self.drop_claims(**ordinal).await?;
+                self.delete_claims(**ordinal).await?;
             }
             if is_ordered {
                 return Ok(());
@@ -146,7 +146,7 @@ impl Members<'_> {
     }
 
     /// Ensures that the Pod of an ordinal exists. Returns true if later ordinals must wait for it.
-    async fn keep(&self, ordinal: i64) -> Result<bool, Refused> {
+    async fn reconcile_replica(&self, ordinal: i64) -> Result<bool, Rejected> {
         let Some(pod) = self.pods.get(&ordinal) else {
             self.create(ordinal).await?;
             return Ok(true);
@@ -158,13 +158,13 @@ impl Members<'_> {
             return Ok(true);
         }
         if pod::phase(pod) == "Pending" {
-            self.make_claims(pod.name()).await?;
+            self.create_claims(pod.name()).await?;
         }
         Ok(!self.is_available(pod))
     }
 
     /// Replaces Pods of old revisions, from the highest ordinal down to the partition.
-    async fn update(&self) -> Result<(), Refused> {
+    async fn update(&self) -> Result<(), Rejected> {
         let ordinals = self.ordinals();
         let total = ordinals.end - ordinals.start;
         let most = self
@@ -192,7 +192,7 @@ impl Members<'_> {
 
     fn tell(
         &self,
-        result: &Result<(), Refused>,
+        result: &Result<(), Rejected>,
         verb: &str,
         done: &'static str,
         failed: &'static str,
@@ -215,7 +215,7 @@ impl Members<'_> {
         }
     }
 
-    async fn remove(&self, pod: &Object) -> Result<(), Refused> {
+    async fn remove(&self, pod: &Object) -> Result<(), Rejected> {
         let removed = self.context.delete(&AUTHOR, pod).await;
         let what = format!("Pod {}", pod.name());
         self.tell(
@@ -228,9 +228,9 @@ impl Members<'_> {
         removed
     }
 
-    async fn create(&self, ordinal: i64) -> Result<(), Refused> {
+    async fn create(&self, ordinal: i64) -> Result<(), Rejected> {
         let name = format!("{}-{ordinal}", self.set.name());
-        self.make_claims(&name).await?;
+        self.create_claims(&name).await?;
         let keeps_current = text(self.set, "/spec/updateStrategy/type") == "RollingUpdate"
             && ordinal < self.ordinals().start + self.partition();
         let revision = if keeps_current {
@@ -279,7 +279,7 @@ impl Members<'_> {
     }
 
     /// Creates the missing claims of a Pod.
-    async fn make_claims(&self, pod: &str) -> Result<(), Refused> {
+    async fn create_claims(&self, pod: &str) -> Result<(), Rejected> {
         let set = self.set;
         for template in list(set, "/spec/volumeClaimTemplates") {
             let name = format!("{}-{pod}", text(template, "/metadata/name"));
@@ -329,7 +329,7 @@ impl Members<'_> {
 
     /// Deletes the claims of a removed Pod, unless the retention policy keeps them. Pods that still use them prevent
     /// their deletion.
-    async fn drop_claims(&self, ordinal: i64) -> Result<(), Refused> {
+    async fn delete_claims(&self, ordinal: i64) -> Result<(), Rejected> {
         let policy = "/spec/persistentVolumeClaimRetentionPolicy/whenScaled";
         if text(self.set, policy) != "Delete" {
             return Ok(());
@@ -346,7 +346,7 @@ impl Members<'_> {
         Ok(())
     }
 
-    async fn write_status(&self) -> Result<(), Refused> {
+    async fn write_status(&self) -> Result<(), Rejected> {
         let status = self.status();
         self.context.set_status(&AUTHOR, self.set, status).await
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use lockgate_go::quantity::Quantity;
 use serde_json::{Value, json};
 
-use crate::api::{Author, Refused};
-use crate::context::{Context, Looked};
+use crate::api::{Author, Rejected};
+use crate::context::{Context, Reconciled};
 use crate::kind::Kind;
 use crate::object::{Object, annotation, is_deleting, list, selects, set_annotation, text};
 use crate::queue::Next;
@@ -29,7 +29,7 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 /// Creates a default StorageClass, unless one exists.
-pub(crate) async fn provide_class(context: &Context) -> Result<(), Refused> {
+pub(crate) async fn provide_class(context: &Context) -> Result<(), Rejected> {
     let classes = context.cache.all(Kind::StorageClass);
     let is_default = |class: &Arc<Object>| annotation(class, DEFAULT_CLASS) == Some("true");
     if classes.iter().any(is_default) {
@@ -50,7 +50,7 @@ pub(crate) async fn provide_class(context: &Context) -> Result<(), Refused> {
 }
 
 /// Binds a claim.
-pub(crate) async fn look(context: &Context, path: &str) -> Looked {
+pub(crate) async fn reconcile(context: &Context, path: &str) -> Reconciled {
     let Some(claim) = context.cache.at(Kind::PersistentVolumeClaim, path) else {
         return Ok(Next::Done);
     };
@@ -61,7 +61,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     if !volume.is_empty() {
         return match context.cache.get(Kind::PersistentVolume, "", volume) {
             Some(volume) => bind(context, &claim, &volume).await,
-            None => lose(context, &claim).await,
+            None => mark_lost(context, &claim).await,
         };
     }
     let class_name = text(&claim, "/spec/storageClassName");
@@ -98,7 +98,7 @@ pub(crate) async fn look(context: &Context, path: &str) -> Looked {
     }
 }
 
-async fn pending(context: &Context, claim: &Object) -> Looked {
+async fn pending(context: &Context, claim: &Object) -> Reconciled {
     if text(claim, "/status/phase").is_empty() {
         context
             .set_status(&AUTHOR, claim, json!({"phase": "Pending"}))
@@ -108,7 +108,7 @@ async fn pending(context: &Context, claim: &Object) -> Looked {
 }
 
 /// Sets the phase `Lost` of a bound claim whose volume was deleted.
-async fn lose(context: &Context, claim: &Object) -> Looked {
+async fn mark_lost(context: &Context, claim: &Object) -> Reconciled {
     if annotation(claim, BOUND).is_none() {
         return pending(context, claim).await;
     }
@@ -194,7 +194,7 @@ fn claim_reference(claim: &Object) -> Value {
 }
 
 /// Binds a claim and a volume: the volume first, so that no other claim is bound to it.
-async fn bind(context: &Context, claim: &Object, volume: &Object) -> Looked {
+async fn bind(context: &Context, claim: &Object, volume: &Object) -> Reconciled {
     let is_reserved = volume
         .pointer("/spec/claimRef")
         .is_some_and(Value::is_object);
@@ -250,7 +250,7 @@ fn bound_status(claim: &Value, volume: &Value) -> Value {
 }
 
 /// Provisions a volume for a claim. It is reserved for the claim, which is bound to it afterwards.
-async fn provision(context: &Context, claim: &Object, class: &Object) -> Looked {
+async fn provision(context: &Context, claim: &Object, class: &Object) -> Reconciled {
     let name = format!("pvc-{}", claim.uid());
     let provisioner = text(class, "/provisioner");
     let policy = match text(class, "/reclaimPolicy") {
@@ -295,7 +295,7 @@ async fn provision(context: &Context, claim: &Object, class: &Object) -> Looked 
 }
 
 /// Updates the phase of a volume, and deletes a provisioned volume whose claim was deleted.
-pub(crate) async fn look_at_volume(context: &Context, name: &str) -> Looked {
+pub(crate) async fn reconcile_volume(context: &Context, name: &str) -> Reconciled {
     let Some(volume) = context.cache.at(Kind::PersistentVolume, name) else {
         return Ok(Next::Done);
     };

@@ -64,7 +64,7 @@ impl Service for Notes {
     type Peer = Peer;
     type Body = Body;
 
-    async fn answer(
+    async fn handle(
         self: Arc<Self>,
         peer: Arc<Peer>,
         request: Request<Incoming>,

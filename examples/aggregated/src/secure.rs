@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lockgate_follow::Failure;
-use lockgate_listener::{Connected, Handshake, shake_tls};
+use lockgate_listener::{Connected, Handshake, tls_handshake};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
@@ -38,12 +38,12 @@ impl Secure {
 impl Handshake<Peer> for Secure {
     type Stream = TlsStream<TcpStream>;
 
-    async fn shake(
+    async fn handshake(
         &self,
         socket: TcpStream,
         _: SocketAddr,
     ) -> io::Result<Connected<Self::Stream, Peer>> {
-        shake_tls(socket, Arc::clone(&self.0), |session| {
+        tls_handshake(socket, Arc::clone(&self.0), |session| {
             let shown = session.peer_certificates().unwrap_or_default();
             Peer(shown.iter().map(|one| one.clone().into_owned()).collect())
         })

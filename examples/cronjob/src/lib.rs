@@ -11,7 +11,7 @@ use lockgate_webhook::{
 };
 
 /// Jobs are named after the CronJob with a suffix of 11 characters.
-const LONGEST_NAME: usize = 63 - 11;
+const MAX_NAME_LENGTH: usize = 63 - 11;
 
 /// The CustomResourceDefinition, without its conversion settings.
 pub const DEFINITION: &str = include_str!("../crd.yaml");
@@ -62,12 +62,12 @@ impl Validator<v1::CronJob> for CronJobs {
         new: &Object<v1::CronJob>,
     ) -> Verdict {
         let mut errors = FieldErrors::default();
-        if ctx.name().len() > LONGEST_NAME {
+        if ctx.name().len() > MAX_NAME_LENGTH {
             let metadata = Path::root("metadata");
             errors.push(FieldError::invalid(
                 &metadata.child("name"),
                 Shown::Text(ctx.name()),
-                format!("must be no more than {LONGEST_NAME} characters"),
+                format!("must be no more than {MAX_NAME_LENGTH} characters"),
             ));
         }
         if let Err(problem) = schedule::check(&new.spec.schedule) {

@@ -14,10 +14,10 @@ use lockgate_webhook::{
 use serde_json::{Value, json};
 
 /// The result of a handler.
-type Answer = Result<Response, Refusal>;
+type HandlerResult = Result<Response, Refusal>;
 
 /// A handler.
-type Endpoint = fn(&Context) -> Answer;
+type Endpoint = fn(&Context) -> HandlerResult;
 
 /// The label and data key by which tests select a behaviour.
 const KEY: &str = "webhook-e2e-test";
@@ -58,7 +58,7 @@ fn registration(path: &str) -> Registration {
         .admission_review_versions(&["v1", "v1beta1"])
 }
 
-fn respond(answer: Answer) -> Result<Response, Fault> {
+fn respond(answer: HandlerResult) -> Result<Response, Fault> {
     match answer {
         Ok(response) => Ok(response),
         Err(Refusal::Denied(denial)) => Ok(Response::deny(*denial)),
@@ -103,16 +103,16 @@ fn pods() -> impl Handler {
 }
 
 /// A denial without code and reason: the API server sets its defaults.
-fn deny(message: &str) -> Answer {
+fn deny(message: &str) -> HandlerResult {
     Ok(Response::deny(Denial::new(400, "", message)))
 }
 
 /// A denial with the message in the reason.
-fn deny_by_reason(reason: &str) -> Answer {
+fn deny_by_reason(reason: &str) -> HandlerResult {
     Ok(Response::deny(Denial::new(400, reason, "")))
 }
 
-fn is_about(ctx: &Context, plural: &str) -> bool {
+fn targets(ctx: &Context, plural: &str) -> bool {
     let wanted = GroupVersionResource {
         group: String::new(),
         version: String::from("v1"),
@@ -130,7 +130,7 @@ fn object_of(ctx: &Context) -> Result<Value, Refusal> {
 }
 
 fn pod_of(ctx: &Context) -> Result<Value, Refusal> {
-    if !is_about(ctx, "pods") {
+    if !targets(ctx, "pods") {
         let message = "expect resource to be {\"\" \"v1\" \"pods\"}";
         return Err(Denial::new(400, "", message).into());
     }
@@ -143,7 +143,7 @@ fn names<'v>(pod: &'v Value, list: &str) -> impl Iterator<Item = &'v str> {
     containers.filter_map(|container| container.get("name")?.as_str())
 }
 
-fn add_label(ctx: &Context) -> Answer {
+fn add_label(ctx: &Context) -> HandlerResult {
     let object = object_of(ctx)?;
     let labels = Pointer::root().child("metadata").child("labels");
     let known = object.pointer(labels.as_str()).and_then(Value::as_object);
@@ -159,7 +159,7 @@ fn add_label(ctx: &Context) -> Answer {
 }
 
 /// Denies `kubectl attach to-be-attached-pod -i -c=container1`.
-fn attach(ctx: &Context) -> Answer {
+fn attach(ctx: &Context) -> HandlerResult {
     if ctx.name() != "to-be-attached-pod" {
         return Ok(Response::allow());
     }
@@ -174,7 +174,7 @@ fn attach(ctx: &Context) -> Answer {
     deny("attaching to pod 'to-be-attached-pod' is not allowed")
 }
 
-fn mutate_pods(ctx: &Context) -> Answer {
+fn mutate_pods(ctx: &Context) -> HandlerResult {
     let pod = pod_of(ctx)?;
     let has = names(&pod, "initContainers").any(|name| name == "webhook-added-init-container");
     if pod["metadata"]["name"] != "webhook-to-be-mutated" || has {
@@ -189,7 +189,7 @@ fn mutate_pods(ctx: &Context) -> Answer {
     Ok(Response::patch(Patch::default().add(path, containers)))
 }
 
-fn sidecar(ctx: &Context, image: Option<&str>) -> Answer {
+fn sidecar(ctx: &Context, image: Option<&str>) -> HandlerResult {
     let Some(image) = image else {
         let message = "No image specified by the sidecar-image parameter";
         return Ok(Response::deny(Denial::new(500, "", message)));
@@ -203,8 +203,8 @@ fn sidecar(ctx: &Context, image: Option<&str>) -> Answer {
     Ok(Response::patch(Patch::default().add(path, container)))
 }
 
-fn config_maps(ctx: &Context) -> Answer {
-    if !is_about(ctx, "configmaps") {
+fn config_maps(ctx: &Context) -> HandlerResult {
+    if !targets(ctx, "configmaps") {
         return Err(Fault::new("expect resource to be configmaps").into());
     }
     by_data(
@@ -214,7 +214,7 @@ fn config_maps(ctx: &Context) -> Answer {
     )
 }
 
-fn custom_resources(ctx: &Context) -> Answer {
+fn custom_resources(ctx: &Context) -> HandlerResult {
     by_data(
         ctx,
         "the custom resource contains unwanted data",
@@ -223,7 +223,7 @@ fn custom_resources(ctx: &Context) -> Answer {
 }
 
 /// Denies by the value of the test's data key.
-fn by_data(ctx: &Context, on_write: &str, on_delete: &str) -> Answer {
+fn by_data(ctx: &Context, on_write: &str, on_delete: &str) -> HandlerResult {
     let object = object_of(ctx)?;
     let wish = object["data"][KEY].as_str().unwrap_or_default();
     match (ctx.operation(), wish) {
@@ -233,15 +233,15 @@ fn by_data(ctx: &Context, on_write: &str, on_delete: &str) -> Answer {
     }
 }
 
-fn mutate_config_maps(ctx: &Context) -> Answer {
-    if !is_about(ctx, "configmaps") {
+fn mutate_config_maps(ctx: &Context) -> HandlerResult {
+    if !targets(ctx, "configmaps") {
         return Err(Fault::new("expect resource to be configmaps").into());
     }
     mutate_data(ctx)
 }
 
 /// Two stages, each of which enables the next.
-fn mutate_data(ctx: &Context) -> Answer {
+fn mutate_data(ctx: &Context) -> HandlerResult {
     let object = object_of(ctx)?;
     let is_set = |key: &str| object["data"][key] == "yes";
     let next = match (is_set("mutation-start"), is_set("mutation-stage-1")) {
@@ -253,7 +253,7 @@ fn mutate_data(ctx: &Context) -> Answer {
     Ok(Response::patch(Patch::default().add(path, "yes")))
 }
 
-fn definitions(ctx: &Context) -> Answer {
+fn definitions(ctx: &Context) -> HandlerResult {
     let resource = ctx.resource();
     let is_known = resource.group == "apiextensions.k8s.io"
         && matches!(resource.version.as_str(), "v1" | "v1beta1")

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// The startup timeout on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -147,7 +147,7 @@ impl Program {
             }
         });
         let serving = loop {
-            let line = log.recv_timeout(PATIENCE).expect("a program that serves");
+            let line = log.recv_timeout(TIMEOUT).expect("a program that serves");
             if line["message"] == "serving" {
                 break line;
             }
@@ -173,7 +173,7 @@ impl Program {
     /// Waits for a line of the log.
     pub(crate) fn logs(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
-            let line = self.log.recv_timeout(PATIENCE).expect("such a line");
+            let line = self.log.recv_timeout(TIMEOUT).expect("such a line");
             if wanted(&line) {
                 return line;
             }
@@ -182,7 +182,7 @@ impl Program {
 
     /// Waits until the readiness probe succeeds.
     pub(crate) async fn until_ready(&self) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let (code, body) = get(self.probes, "/readyz").await;
             if code == 200 {

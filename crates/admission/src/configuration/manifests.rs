@@ -116,22 +116,22 @@ pub struct Manifests {
 /// Fails if the gate is disabled, or the directory does not exist.
 pub fn check_directory(directory: &str, gate: ManifestGate) -> Result<(), ManifestError> {
     let path = FieldPath::root("staticManifestsDir");
-    let refuse = |error: FieldError| Err(ManifestError(error.to_string()));
+    let reject = |error: FieldError| Err(ManifestError(error.to_string()));
     let invalid = |detail: String| FieldError::invalid(&path, Shown::Text(directory), detail);
     if gate == ManifestGate::Disabled {
         let detail = "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature \
                       gate to be enabled";
-        return refuse(FieldError::forbidden(&path, detail));
+        return reject(FieldError::forbidden(&path, detail));
     }
     if !directory.starts_with('/') {
-        return refuse(invalid(String::from("must be an absolute file path")));
+        return reject(invalid(String::from("must be an absolute file path")));
     }
     match fs::metadata(directory) {
         Err(error) => {
             let why = in_go(&error);
-            refuse(invalid(format!("unable to read: stat {directory}: {why}")))
+            reject(invalid(format!("unable to read: stat {directory}: {why}")))
         }
-        Ok(found) if !found.is_dir() => refuse(invalid(String::from("must be a directory"))),
+        Ok(found) if !found.is_dir() => reject(invalid(String::from("must be a directory"))),
         Ok(_) => Ok(()),
     }
 }

@@ -29,7 +29,7 @@ pub(crate) use compiled::{CompiledMutation, CompiledValidation, PatchType};
 
 use super::criteria::Criteria;
 use super::index::Index;
-use binding::{Terms, TermsKey};
+use binding::{BindingSpec, BindingSpecKey};
 
 /// A policy with its bindings.
 #[derive(Debug, Clone)]
@@ -116,7 +116,7 @@ struct State {
     /// The criteria of bindings, shared because many are equal.
     criteria: HashMap<String, Weak<Criteria>>,
     /// The terms of bindings, shared for the same reason.
-    terms: HashMap<TermsKey, Weak<Terms>>,
+    specs: HashMap<BindingSpecKey, Weak<BindingSpec>>,
     /// Undecodable policies; they deny every request they might match.
     unreadable: BTreeMap<String, BoundPolicy>,
 }
@@ -202,8 +202,8 @@ impl Policies {
                 Some((known, _)) => Arc::clone(known),
                 None => Arc::from(binding.policy_name.as_str()),
             };
-            let terms = state.shared_terms(Terms::new(binding, policy, criteria));
-            state.bind(CompiledBinding::new(name, terms));
+            let spec = state.shared_spec(BindingSpec::new(binding, policy, criteria));
+            state.bind(CompiledBinding::new(name, spec));
         });
     }
 
@@ -316,9 +316,9 @@ impl State {
         shared(&mut self.criteria, key, || Criteria::of_policy(resources))
     }
 
-    fn shared_terms(&mut self, terms: Terms) -> Arc<Terms> {
-        let key = terms.key();
-        shared(&mut self.terms, key, || terms)
+    fn shared_spec(&mut self, spec: BindingSpec) -> Arc<BindingSpec> {
+        let key = spec.key();
+        shared(&mut self.specs, key, || spec)
     }
 
     fn snapshot(&self, generation: u64) -> PolicySnapshot {

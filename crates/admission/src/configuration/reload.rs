@@ -14,7 +14,7 @@ use super::Configurations;
 use super::manifests::{self, ManifestError, ManifestGate, hex};
 
 /// The polling interval of the files.
-const EVERY: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The result of reading the manifest files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl StaticManifests {
                 report(error);
             }
             // Either triggers a reload.
-            let _ = tokio::time::timeout(EVERY, files.changed()).await;
+            let _ = tokio::time::timeout(POLL_INTERVAL, files.changed()).await;
         }
     }
 

@@ -77,7 +77,7 @@ impl Subject<'_> {
     fn list<'l, T>(
         &'l self,
         role: ExpressionRole,
-        bound: Bound,
+        bound: AuthorizerAccess,
         budget: Option<u64>,
         items: impl Iterator<
             Item = (
@@ -89,11 +89,12 @@ impl Subject<'_> {
         mut take: impl FnMut(T, Option<Result<Value<'_>, ExpressionFailure>>),
     ) -> Result<u64, OutOfBudget> {
         let variables = match bound {
-            Bound::Authorizer => self.variables.clone(),
-            Bound::NoAuthorizer => self.variables.clone().without_authorizer(),
+            AuthorizerAccess::Authorizer => self.variables.clone(),
+            AuthorizerAccess::NoAuthorizer => self.variables.clone().without_authorizer(),
         };
         let inputs = variables.policy_inputs(self.namespace, self.params);
-        let mut evaluation = PolicyEvaluation::new(self.named, variables.knowing(&inputs), None);
+        let mut evaluation =
+            PolicyEvaluation::new(self.named, variables.with_known_fields(&inputs), None);
         if let Some(units) = budget {
             evaluation = evaluation.with_budget(units);
         }
@@ -154,7 +155,7 @@ pub(super) fn traced(
 
 /// The availability of the authorizer in expressions.
 #[derive(Clone, Copy)]
-enum Bound {
+enum AuthorizerAccess {
     Authorizer,
     NoAuthorizer,
 }
@@ -229,13 +230,19 @@ impl Subject<'_> {
             .iter()
             .map(|validation| ((), Some(&validation.program), &*validation.expression));
         let role = ExpressionRole::Validation;
-        let left = self.list(role, Bound::Authorizer, None, items, |(), outcome| {
-            verdicts.push(match outcome {
-                Some(Ok(value)) => Ok(matches!(value, Value::Bool(true))),
-                Some(Err(error)) => Err(error),
-                None => Ok(true),
-            });
-        })?;
+        let left = self.list(
+            role,
+            AuthorizerAccess::Authorizer,
+            None,
+            items,
+            |(), outcome| {
+                verdicts.push(match outcome {
+                    Some(Ok(value)) => Ok(matches!(value, Value::Bool(true))),
+                    Some(Err(error)) => Err(error),
+                    None => Ok(true),
+                });
+            },
+        )?;
         // Message expressions of validations that are true are evaluated too, and may exceed the budget.
         let mut messages: Vec<Option<String>> = Vec::new();
         let mut out_of_budget = false;
@@ -248,7 +255,7 @@ impl Subject<'_> {
                 )
             });
             let role = ExpressionRole::Message;
-            let bound = Bound::NoAuthorizer;
+            let bound = AuthorizerAccess::NoAuthorizer;
             let made = self.list(role, bound, Some(left), items, |(), outcome| {
                 let text = match outcome {
                     Some(Ok(value)) => value.as_str().map(str::to_owned),
@@ -290,17 +297,23 @@ impl Subject<'_> {
         let items = items
             .map(|(index, annotation)| (index, Some(&annotation.program), &*annotation.expression));
         let role = ExpressionRole::AuditAnnotation;
-        self.list(role, Bound::NoAuthorizer, None, items, |index, outcome| {
-            let value = match outcome {
-                Some(Ok(value)) => {
-                    let text = value.as_str().map(str::trim);
-                    Ok(text.filter(|text| !text.is_empty()).map(str::to_owned))
-                }
-                Some(Err(error)) => Err(error),
-                None => Ok(None),
-            };
-            annotations.push(Annotated { index, value });
-        })?;
+        self.list(
+            role,
+            AuthorizerAccess::NoAuthorizer,
+            None,
+            items,
+            |index, outcome| {
+                let value = match outcome {
+                    Some(Ok(value)) => {
+                        let text = value.as_str().map(str::trim);
+                        Ok(text.filter(|text| !text.is_empty()).map(str::to_owned))
+                    }
+                    Some(Err(error)) => Err(error),
+                    None => Ok(None),
+                };
+                annotations.push(Annotated { index, value });
+            },
+        )?;
         Ok(annotations)
     }
 }

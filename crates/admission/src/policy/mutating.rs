@@ -289,7 +289,7 @@ impl Pass<'_> {
         let last = admission.policy_reinvocation.last();
         let changed = match (last, &request.object) {
             (None, None) => false,
-            (Some(last), Some(now)) => !self.says_the_same(request, last, now),
+            (Some(last), Some(now)) => !self.is_unchanged(request, last, now),
             _ => true,
         };
         if changed {
@@ -297,7 +297,7 @@ impl Pass<'_> {
         }
     }
 
-    fn says_the_same(&self, request: &Request, one: &Object, other: &Object) -> bool {
+    fn is_unchanged(&self, request: &Request, one: &Object, other: &Object) -> bool {
         let kinds = &self.run.host.kinds;
         one.same(other) || kinds.semantically_equal(&request.kind, one.value(), other.value())
     }
@@ -318,7 +318,7 @@ impl Pass<'_> {
             }
             let key = invocation.key();
             if admission.is_reinvocation() && !admission.policy_reinvocation.is_due(&key) {
-                if let Some(told) = told_of(admission, invocation) {
+                if let Some(told) = evaluation_trace(admission, invocation) {
                     told.not_reinvoked = true;
                 }
                 continue;
@@ -346,7 +346,9 @@ impl Pass<'_> {
                 let outcome = subject.mutate(mutation, version, &object);
                 let elapsed = host.clock.now().saturating_duration_since(started);
                 let records = subject.records.map(RefCell::into_inner);
-                if let (Some(records), Some(told)) = (records, told_of(admission, invocation)) {
+                if let (Some(records), Some(told)) =
+                    (records, evaluation_trace(admission, invocation))
+                {
                     told.expressions.extend(records);
                 }
                 let error = outcome.as_ref().err().map(ToString::to_string);
@@ -367,7 +369,7 @@ impl Pass<'_> {
             let after = self.object(invocation.version);
             let is_changed = match (&before, &after) {
                 (Some(before), Some(after)) => {
-                    !self.says_the_same(&admission.request, before, after)
+                    !self.is_unchanged(&admission.request, before, after)
                 }
                 (None, None) => false,
                 _ => true,
@@ -379,12 +381,12 @@ impl Pass<'_> {
             if let (Some(before), Some(after)) = (before, after)
                 && is_changed
                 && self.run.matcher.is_recording()
-                && let Some(told) = told_of(admission, invocation)
+                && let Some(told) = evaluation_trace(admission, invocation)
             {
                 told.change = Some(Change { before, after });
             }
             if policy.reinvocable() {
-                admission.policy_reinvocation.ran(key);
+                admission.policy_reinvocation.record_run(key);
             }
         }
         self.write_back(&mut *admission).await
@@ -414,7 +416,7 @@ impl Pass<'_> {
         let mut trace = version.check_conditions(&policy.conditions, params, failure_policy);
         trace.elapsed = clock.now().saturating_duration_since(started);
         let verdict = trace.verdict.clone();
-        if let Some(told) = told_of(admission, invocation) {
+        if let Some(told) = evaluation_trace(admission, invocation) {
             told.conditions = Some(trace);
         }
         match verdict {
@@ -472,7 +474,7 @@ impl Pass<'_> {
     }
 }
 
-fn told_of<'a>(
+fn evaluation_trace<'a>(
     admission: &'a mut Admission,
     invocation: &Invocation,
 ) -> Option<&'a mut EvaluationTrace> {
@@ -493,7 +495,7 @@ fn note(
         (Some(_), FailurePolicy::Fail) => Enforcement::Deny,
         _ => Enforcement::Allow,
     };
-    if let Some(told) = told_of(admission, invocation) {
+    if let Some(told) = evaluation_trace(admission, invocation) {
         told.outcomes.push(PolicyOutcome {
             role: ExpressionRole::Mutation,
             index,

@@ -91,7 +91,7 @@ pub(super) struct Subject<'s> {
 }
 
 /// The result of a mutation's expression.
-enum Made {
+enum MutationResult {
     Configuration(Json),
     Patch(Vec<u8>),
 }
@@ -116,8 +116,10 @@ impl Subject<'_> {
         }
         let made = self.evaluate(mutation, version)?;
         let patched = match made {
-            Made::Configuration(configuration) => self.merge(version, object, configuration)?,
-            Made::Patch(text) => match self.patch(version, object, &text)? {
+            MutationResult::Configuration(configuration) => {
+                self.merge(version, object, configuration)?
+            }
+            MutationResult::Patch(text) => match self.patch(version, object, &text)? {
                 Some(patched) => patched,
                 None => object.value().clone(),
             },
@@ -134,7 +136,11 @@ impl Subject<'_> {
         Ok(Object::with_unwritten(patched, unwritten))
     }
 
-    fn evaluate(&self, mutation: &CompiledMutation, version: &Version) -> Result<Made, Failure> {
+    fn evaluate(
+        &self,
+        mutation: &CompiledMutation,
+        version: &Version,
+    ) -> Result<MutationResult, Failure> {
         let program = match &mutation.program {
             Ok(program) => program,
             Err(error) => return Err(Failure::Compilation(error.clone())),
@@ -142,7 +148,8 @@ impl Subject<'_> {
         let named = named(&self.policy.variables);
         let variables = version.variables();
         let inputs = variables.policy_inputs(self.namespace, self.params);
-        let mut evaluation = PolicyEvaluation::new(&named, variables.knowing(&inputs), None);
+        let mut evaluation =
+            PolicyEvaluation::new(&named, variables.with_known_fields(&inputs), None);
         if self.records.is_some() {
             evaluation = evaluation.recording();
         }
@@ -161,7 +168,7 @@ impl Subject<'_> {
             (PatchType::ApplyConfiguration, Value::Object(object)) => {
                 value.json_bytes(MAX_BYTES).ok_or(Failure::TooLarge)?;
                 check_names(object)?;
-                Ok(Made::Configuration(object.to_tree()?))
+                Ok(MutationResult::Configuration(object.to_tree()?))
             }
             (PatchType::ApplyConfiguration, other) => {
                 Err(Failure::NotAnObject(other.type_name().to_owned()))
@@ -173,7 +180,7 @@ impl Subject<'_> {
                     operations.push(operation(&element)?);
                 }
                 let operations = Json::Array(operations);
-                Ok(Made::Patch(
+                Ok(MutationResult::Patch(
                     lockgate_go::json::to_string(&operations).into_bytes(),
                 ))
             }

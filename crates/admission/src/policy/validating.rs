@@ -307,7 +307,7 @@ impl Judge<'_> {
         let mut outcomes = Vec::new();
         for decided in &evaluated.decisions {
             if decided.is_error && policy.failure_policy() == FailurePolicy::Ignore {
-                outcomes.push(told(decided, Enforcement::Allow, elapsed));
+                outcomes.push(policy_outcome(decided, Enforcement::Allow, elapsed));
                 continue;
             }
             for action in binding.actions() {
@@ -338,7 +338,7 @@ impl Judge<'_> {
                         Enforcement::Audit
                     }
                 };
-                outcomes.push(told(decided, enforcement, elapsed));
+                outcomes.push(policy_outcome(decided, enforcement, elapsed));
             }
         }
         for annotated in &evaluated.annotations {
@@ -362,7 +362,7 @@ impl Judge<'_> {
     }
 }
 
-fn told(decided: &Decided, enforcement: Enforcement, elapsed: Duration) -> PolicyOutcome {
+fn policy_outcome(decided: &Decided, enforcement: Enforcement, elapsed: Duration) -> PolicyOutcome {
     PolicyOutcome {
         role: ExpressionRole::Validation,
         index: decided.index,

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use lockgate_cel::admission::Variables;
 
-use crate::conditions::{Conditions, ConditionsTrace, Facts};
+use crate::conditions::{ConditionInputs, Conditions, ConditionsTrace};
 use crate::decision::FailurePolicy;
 use crate::host::{ConvertError, Kinds};
 use crate::matching::{Matcher, Target};
@@ -19,9 +19,9 @@ pub(super) struct Version {
     /// True once a policy has replaced the object, even with an equal one.
     pub(super) is_dirty: bool,
     /// The facts for match conditions, with the requested resource.
-    conditions: Facts,
+    conditions: ConditionInputs,
     /// The facts for all other expressions, with the matched resource, if it differs.
-    body: Option<Facts>,
+    body: Option<ConditionInputs>,
 }
 
 /// The error of converting objects to the matched version.

@@ -10,7 +10,7 @@ use crate::decision::{Cause, Decision};
 
 /// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum BrokenInvariant {
     /// The index contains a webhook that the snapshot does not have.
     #[error("webhook {0} is indexed but not registered")]
     Index(usize),
@@ -25,7 +25,7 @@ pub(super) enum Broken {
     Task(String),
 }
 
-impl Broken {
+impl BrokenInvariant {
     pub(super) fn into_status(self) -> Status {
         tracing::error!(error = %self, "admission invariant broken");
         Status::internal_error(&self.to_string())

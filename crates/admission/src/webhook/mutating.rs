@@ -9,13 +9,13 @@ use lockgate_api::meta::status::Status;
 use lockgate_api::registration::ConfigurationKind;
 use tracing::Instrument as _;
 
-use super::broken::Broken;
-use super::contain::contain;
+use super::broken::BrokenInvariant;
+use super::catch_panic::catch_panic;
 use super::denial::denial;
 use super::round_trip::{self, Failure, Reply, failed_call};
 use super::versioned::{Reviews, Versioned, convert};
 use super::{Hooks, NextStep, Relevant, after_conditions, call_span, check_conditions, patch};
-use crate::conditions::Facts;
+use crate::conditions::ConditionInputs;
 use crate::configuration::{CompiledHook, Configurations, FailurePolicy};
 use crate::decision::{Cause, Decision};
 use crate::host::{BoxFuture, ConvertError, Host};
@@ -129,7 +129,7 @@ struct Pass<'p> {
     /// The objects in the version of the last webhook.
     versioned: Option<Versioned>,
     /// The variables of match conditions in the versions of earlier webhooks.
-    facts: Vec<(GroupVersionKind, Facts)>,
+    facts: Vec<(GroupVersionKind, ConditionInputs)>,
     /// True if the versioned object is newer than the request's.
     dirty: bool,
     reviews: Reviews,
@@ -175,7 +175,7 @@ impl Pass<'_> {
             }
             let (resource, kind) = match self.matcher.resolve(target, &admission.request) {
                 Some((resource, kind)) => (resource.clone(), kind.clone()),
-                None => return Broken::Equivalent(hook.name().to_owned()).into_decision(),
+                None => return BrokenInvariant::Equivalent(hook.name().to_owned()).into_decision(),
             };
             if let Err(error) = self.convert_to(&mut admission.request, &kind).await {
                 return Decision::deny(
@@ -185,7 +185,7 @@ impl Pass<'_> {
             }
             if has_conditions {
                 let Some(versioned) = &mut self.versioned else {
-                    return Broken::Objects(hook.name().to_owned()).into_decision();
+                    return BrokenInvariant::Objects(hook.name().to_owned()).into_decision();
                 };
                 let (request, matcher) = (&admission.request, &mut self.matcher);
                 let conditions = check_conditions(self.host, hook, request, matcher, versioned);
@@ -204,17 +204,17 @@ impl Pass<'_> {
                 continue;
             }
             let position = admission.running.hooks.len().saturating_sub(1);
-            let under_way = (position, self.host.clock.now());
-            admission.under_way.calls.push(under_way);
+            let in_progress = (position, self.host.clock.now());
+            admission.in_progress.calls.push(in_progress);
             let mut call = self
                 .call(hook, &admission.request, target, resource, kind)
                 .await;
-            admission.under_way.calls.clear();
+            admission.in_progress.calls.clear();
             if let Some(patch) = &mut call.patch {
                 patch.changed |= std::mem::take(&mut admission.request.fine_times);
             }
             let changed = call.patch.as_ref().is_some_and(|patch| patch.changed);
-            admission.reinvocation.called(hook, changed);
+            admission.reinvocation.record_call(hook, changed);
             let decision = self.conclude(hook, &admission.request, &call);
             if let Some(trace) = admission.running.hooks.last_mut() {
                 trace.call = Some(call);
@@ -307,8 +307,8 @@ impl Pass<'_> {
         );
         let mut trace = CallTrace::new(resource, kind, self.calls);
         self.calls += 1;
-        let asked = contain(self.ask(hook, request, target, &mut trace));
-        match asked.instrument(span).await {
+        let call_result = catch_panic(self.call_webhook(hook, request, target, &mut trace));
+        match call_result.instrument(span).await {
             Err(panic) => {
                 trace.outcome = CallOutcome::Panicked {
                     message: panic.to_string(),
@@ -330,7 +330,7 @@ impl Pass<'_> {
                             versioned.replace_object(object);
                         }
                         None => {
-                            let broken = Broken::Objects(hook.name().to_owned());
+                            let broken = BrokenInvariant::Objects(hook.name().to_owned());
                             trace.outcome = CallOutcome::Refused(Box::new(broken.into_status()));
                         }
                     }
@@ -344,7 +344,7 @@ impl Pass<'_> {
         trace
     }
 
-    async fn ask(
+    async fn call_webhook(
         &mut self,
         hook: &Arc<CompiledHook>,
         request: &Request,
@@ -352,7 +352,7 @@ impl Pass<'_> {
         trace: &mut CallTrace,
     ) -> Result<Option<(Object, PatchTrace)>, Failure> {
         let Some(versioned) = &self.versioned else {
-            let broken = Broken::Objects(hook.name().to_owned());
+            let broken = BrokenInvariant::Objects(hook.name().to_owned());
             return Err(Failure::Refused(Box::new(broken.into_status())));
         };
         let version = round_trip::prepare(hook, request.dry_run)?;
@@ -361,7 +361,7 @@ impl Pass<'_> {
             .reviews
             .body(request, versioned, target, &trace.resource, version);
         let deadline = request.deadline;
-        let reply = round_trip::ask(self.host, hook, deadline, &body, version, true).await;
+        let reply = round_trip::call_webhook(self.host, hook, deadline, &body, version, true).await;
         let answer = trace.take(reply)?;
         if !answer.allowed {
             trace.outcome = CallOutcome::Denied(Box::new(denial(hook.name(), answer.status)));
@@ -454,7 +454,7 @@ impl CallTrace {
     pub(super) fn take(
         &mut self,
         reply: Reply,
-    ) -> Result<lockgate_api::admission::answer::Answer, Failure> {
+    ) -> Result<lockgate_api::admission::response::AdmissionDecision, Failure> {
         self.uid = reply.uid;
         self.allowed_time = reply.allowed_time;
         self.round_trip = reply.took;

@@ -2,7 +2,7 @@
 //!
 //! UPSTREAM: apiserver pkg/admission/plugin/webhook/mutating/dispatcher.go
 
-use lockgate_api::admission::answer::Answer;
+use lockgate_api::admission::response::AdmissionDecision;
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource};
 use lockgate_go::quote::quote;
 use serde_json::{Number, Value};
@@ -18,7 +18,7 @@ use crate::trace::PatchTrace;
 /// does not apply.
 pub(super) fn apply(
     webhook: &str,
-    answer: &Answer,
+    answer: &AdmissionDecision,
     object: Option<&Object>,
     (kind, resource): (&GroupVersionKind, &GroupVersionResource),
     kinds: &dyn Kinds,

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockgate_api::admission::ReviewVersion;
-use lockgate_api::admission::answer::{self, Answer, AnswerError, HttpAnswer, Question};
 use lockgate_api::admission::request::ReviewBody;
+use lockgate_api::admission::response::{
+    self, AdmissionDecision, ExpectedResponse, HttpResponse, ResponseError,
+};
 use lockgate_api::meta::status::Status;
 use lockgate_go::mime::parse_media_type;
 use lockgate_go::quote::quote;
@@ -86,7 +88,7 @@ pub(super) struct Reply {
     /// The duration, from the request until the response was read.
     pub(super) took: Duration,
     pub(super) phases: Vec<(Phase, Duration)>,
-    pub(super) result: Result<Answer, Failure>,
+    pub(super) result: Result<AdmissionDecision, Failure>,
 }
 
 /// Checks the preconditions of a review, and selects its version.
@@ -106,7 +108,7 @@ pub(super) fn prepare(hook: &CompiledHook, dry_run: bool) -> Result<ReviewVersio
 }
 
 /// Calls the webhook and decodes its response.
-pub(super) async fn ask(
+pub(super) async fn call_webhook(
     host: &Host,
     hook: &CompiledHook,
     request_deadline: Option<Instant>,
@@ -121,7 +123,7 @@ pub(super) async fn ask(
         allowed_time: None,
         took: Duration::ZERO,
         phases: Vec::new(),
-        result: Ok(Answer::default()),
+        result: Ok(AdmissionDecision::default()),
     };
     let client = match hook.client(&*host.caller) {
         Ok(client) => client,
@@ -152,12 +154,12 @@ pub(super) async fn ask(
         None => client.post(post).await,
     };
     reply.phases = posted.phases;
-    let question = Question {
+    let expected = ExpectedResponse {
         version,
         uid: &reply.uid,
         may_patch,
     };
-    reply.result = read(posted.result, &question);
+    reply.result = read(posted.result, &expected);
     reply.took = host.clock.now().saturating_duration_since(now);
     if reply.result.is_ok() {
         tracing::debug!("Request completed");
@@ -178,20 +180,20 @@ fn overdue() -> Posted {
 
 fn read(
     result: Result<crate::call::HttpResponse, CallError>,
-    question: &Question<'_>,
-) -> Result<Answer, Failure> {
+    expected: &ExpectedResponse<'_>,
+) -> Result<AdmissionDecision, Failure> {
     let response = result.map_err(|error| Failure::Call {
         reason: format!("failed to call webhook: {}", error.message),
         code: 503,
         phase: Some(error.phase),
     })?;
-    let http = HttpAnswer {
+    let http = HttpResponse {
         code: response.code,
         content_type: response.content_type.as_deref(),
         body: &response.body,
     };
-    answer::read(&http, question).map_err(|error| match error {
-        AnswerError::Call { message, code } => {
+    response::read(&http, expected).map_err(|error| match error {
+        ResponseError::Call { message, code } => {
             // An unparsable content type is an internal error to upstream's client.
             let bad_type = http
                 .content_type

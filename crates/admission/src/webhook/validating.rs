@@ -13,8 +13,8 @@ use lockgate_api::meta::status::Status;
 use lockgate_api::registration::ConfigurationKind;
 use tracing::Instrument as _;
 
-use super::broken::Broken;
-use super::contain::contain;
+use super::broken::BrokenInvariant;
+use super::catch_panic::catch_panic;
 use super::denial::denial;
 use super::mutating::conclude;
 use super::round_trip::{self, Failure};
@@ -70,24 +70,24 @@ impl ValidatingWebhooks {
         };
         let selected = self.select(admission, &relevant, &mut matcher).await;
         admission.running.namespace = matcher.namespace().cloned();
-        let questions = match selected {
-            Ok(questions) => questions,
+        let calls_to_make = match selected {
+            Ok(calls_to_make) => calls_to_make,
             Err(refused) => return refused,
         };
-        if questions.is_empty() {
+        if calls_to_make.is_empty() {
             return Decision::Allow;
         }
         if admission.request.is_over(self.0.host.clock.now()) {
             return Decision::deny(status::request_timeout(), Cause::Timeout);
         }
         let now = self.0.host.clock.now();
-        let under_way = questions.iter().map(|question| (question.position, now));
-        admission.under_way.calls.extend(under_way);
+        let in_progress = calls_to_make.iter().map(|pending| (pending.position, now));
+        admission.in_progress.calls.extend(in_progress);
         let mut first_refusal = Decision::Allow;
         let mut rank = 0;
-        ask_all(
+        call_all(
             &self.0.host,
-            &questions,
+            &calls_to_make,
             |(position, hook, mut call, lost)| {
                 call.finished = rank;
                 rank += 1;
@@ -99,8 +99,8 @@ impl ValidatingWebhooks {
                 if let Some(trace) = admission.running.hooks.get_mut(position) {
                     trace.call = Some(call);
                 }
-                let calls = &mut admission.under_way.calls;
-                calls.retain(|(under_way, _)| *under_way != position);
+                let calls = &mut admission.in_progress.calls;
+                calls.retain(|(in_progress, _)| *in_progress != position);
             },
         )
         .await;
@@ -113,19 +113,21 @@ impl ValidatingWebhooks {
         admission: &mut Admission,
         relevant: &Relevant,
         matcher: &mut Matcher<'_>,
-    ) -> Result<Vec<Ask>, Decision> {
+    ) -> Result<Vec<PendingCall>, Decision> {
         let mut versions: Vec<(Versioned, Reviews)> = Vec::new();
-        let mut questions = Vec::new();
+        let mut calls_to_make = Vec::new();
         let request = &admission.request;
         for position in relevant.candidates.iter() {
-            let hook = relevant.hook(position).map_err(Broken::into_decision)?;
+            let hook = relevant
+                .hook(position)
+                .map_err(BrokenInvariant::into_decision)?;
             let object = request.object.as_ref();
             let predicates = matcher.decide(hook, request, object).await;
             let refusal = matcher.refusal(&hook.criteria, &predicates, request, object);
             admission.running.hooks.push(HookTrace {
                 hook: Arc::clone(hook),
                 // Unlike mutating webhooks, these are numbered among the matching ones only.
-                index: questions.len(),
+                index: calls_to_make.len(),
                 predicates,
                 refusal,
                 conditions: None,
@@ -141,7 +143,7 @@ impl ValidatingWebhooks {
                 Selection::Call(target) => target,
             };
             let Some((resource, kind)) = matcher.resolve(target, request) else {
-                return Err(Broken::Equivalent(hook.name().to_owned()).into_decision());
+                return Err(BrokenInvariant::Equivalent(hook.name().to_owned()).into_decision());
             };
             let (resource, kind) = (resource.clone(), kind.clone());
             let known = versions
@@ -162,7 +164,7 @@ impl ValidatingWebhooks {
                 }
             };
             let Some((versioned, reviews)) = versions.get_mut(known) else {
-                return Err(Broken::Objects(hook.name().to_owned()).into_decision());
+                return Err(BrokenInvariant::Objects(hook.name().to_owned()).into_decision());
             };
             if self.0.has_conditions(hook) {
                 let host = &self.0.host;
@@ -183,7 +185,7 @@ impl ValidatingWebhooks {
                     reviews.body(request, versioned, target, &resource, version),
                 )
             });
-            questions.push(Ask {
+            calls_to_make.push(PendingCall {
                 position: admission.running.hooks.len() - 1,
                 hook: Arc::clone(hook),
                 resource,
@@ -194,7 +196,7 @@ impl ValidatingWebhooks {
                 review,
             });
         }
-        Ok(questions)
+        Ok(calls_to_make)
     }
 }
 
@@ -217,7 +219,7 @@ impl Plugin for ValidatingWebhooks {
 }
 
 /// A pending call.
-struct Ask {
+struct PendingCall {
     /// The position of its webhook in the trace.
     position: usize,
     hook: Arc<CompiledHook>,
@@ -230,32 +232,36 @@ struct Ask {
 }
 
 /// A completed call: the position of its webhook in the trace, the webhook, the call, and the error if it was lost.
-type Asked = (usize, Arc<CompiledHook>, CallTrace, Option<Broken>);
+type CompletedCall = (usize, Arc<CompiledHook>, CallTrace, Option<BrokenInvariant>);
 
 /// Calls all webhooks in parallel and waits for all, recording each call when it ends. The request's task polls all
 /// calls: dropping it drops them.
-async fn ask_all(host: &Host, questions: &[Ask], mut ended: impl FnMut(Asked)) {
-    if let [question] = questions {
-        return ended(question.ask(host).await);
+async fn call_all(
+    host: &Host,
+    calls_to_make: &[PendingCall],
+    mut ended: impl FnMut(CompletedCall),
+) {
+    if let [pending] = calls_to_make {
+        return ended(pending.call_webhook(host).await);
     }
     let mut calls = FuturesUnordered::new();
-    for question in questions {
-        calls.push(question.ask(host));
+    for pending in calls_to_make {
+        calls.push(pending.call_webhook(host));
     }
-    while let Some(asked) = calls.next().await {
-        ended(asked);
+    while let Some(call_result) = calls.next().await {
+        ended(call_result);
     }
 }
 
-impl Ask {
-    async fn ask(&self, host: &Host) -> Asked {
+impl PendingCall {
+    async fn call_webhook(&self, host: &Host) -> CompletedCall {
         let hook = Arc::clone(&self.hook);
-        match contain(self.call(host)).await {
+        match catch_panic(self.call(host)).await {
             Ok(call) => (self.position, hook, call, None),
             // Panics of callers are contained elsewhere, so this is an internal error: the webhook did not decide, and
             // its failure policy does not apply.
             Err(_) => {
-                let broken = Broken::Task(hook.name().to_owned());
+                let broken = BrokenInvariant::Task(hook.name().to_owned());
                 let mut call = self.trace();
                 call.outcome = CallOutcome::Refused(Box::new(broken.clone().into_status()));
                 (self.position, hook, call, Some(broken))
@@ -279,8 +285,8 @@ impl Ask {
         );
         let mut trace = self.trace();
         let review = self.review.clone();
-        let asked = contain(ask(host, hook, self.deadline, review, &mut trace));
-        match asked.instrument(span).await {
+        let call_result = catch_panic(call_webhook(host, hook, self.deadline, review, &mut trace));
+        match call_result.instrument(span).await {
             Err(panic) => {
                 trace.outcome = CallOutcome::Panicked {
                     message: panic.to_string(),
@@ -294,7 +300,7 @@ impl Ask {
     }
 }
 
-async fn ask(
+async fn call_webhook(
     host: &Host,
     hook: &CompiledHook,
     deadline: Option<Instant>,
@@ -303,7 +309,7 @@ async fn ask(
 ) -> Result<CallOutcome, Failure> {
     let (version, body) = review?;
     trace.version = Some(version);
-    let reply = round_trip::ask(host, hook, deadline, &body, version, false).await;
+    let reply = round_trip::call_webhook(host, hook, deadline, &body, version, false).await;
     let answer = trace.take(reply)?;
     Ok(if answer.allowed {
         CallOutcome::Allowed

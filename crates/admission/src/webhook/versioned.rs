@@ -11,7 +11,7 @@ use lockgate_api::admission::request::{Review, ReviewBody};
 use lockgate_api::admission::{GroupVersionKind, GroupVersionResource, ReviewVersion};
 use serde_json::Value;
 
-use crate::conditions::Facts;
+use crate::conditions::ConditionInputs;
 use crate::host::{ConvertError, Kinds};
 use crate::matching::Target;
 use crate::object::Object;
@@ -24,7 +24,7 @@ pub(crate) struct Versioned {
     pub(crate) object: Option<Object>,
     pub(crate) old_object: Option<Object>,
     /// The variables of match conditions, built for the first webhook that has any.
-    pub(super) facts: Option<Facts>,
+    pub(super) facts: Option<ConditionInputs>,
 }
 
 impl Versioned {

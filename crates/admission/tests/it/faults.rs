@@ -19,14 +19,14 @@ use lockgate_admission::decision::{Cause, Decision};
 use lockgate_admission::engine::Engine;
 use lockgate_admission::host::Host;
 use lockgate_admission::https::{
-    HttpsCaller, MAX_ANSWER_BYTES, ResolveError, ServiceResolver, Settings,
+    HttpsCaller, MAX_RESPONSE_BYTES, ResolveError, ServiceResolver, Settings,
 };
 use lockgate_admission::trace::CallOutcome;
 use lockgate_api::decode::Bytes;
 use lockgate_api::registration::Webhook;
 use lockgate_api::registration::hub::{ClientConfig, ServiceReference};
 use lockgate_testkit::certs::{Authority, Identity};
-use lockgate_testkit::{Answer, Blackhole, Ending, Gate, Recorded, WebhookServer};
+use lockgate_testkit::{Blackhole, Ending, Gate, Recorded, ScriptedResponse, WebhookServer};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -62,7 +62,7 @@ struct Fault {
 
 enum Way {
     /// The webhook responds with this.
-    Answers(Answer),
+    Answers(ScriptedResponse),
     /// The address, which no request reaches.
     At(SocketAddr),
 }
@@ -81,7 +81,7 @@ impl Scene {
         let authority = Authority::new("right");
         let server = serve(&authority, authority.issue(&["*.default.svc"])).await;
         let label = json!([{"op": "add", "path": "/metadata/labels/z", "value": "1"}]);
-        server.script("/change", [Answer::patch(&label)]);
+        server.script("/change", [ScriptedResponse::patch(&label)]);
         let stranger = Authority::new("stranger");
         let others = vec![
             WebhookServer::builder().stall_handshakes().start().await,
@@ -160,7 +160,7 @@ fn unreachable(name: &'static str, at: SocketAddr, phase: Phase, problem: &str) 
     }
 }
 
-fn answers(name: &'static str, answer: Answer, code: i32, says: &str) -> Fault {
+fn answers(name: &'static str, answer: ScriptedResponse, code: i32, says: &str) -> Fault {
     Fault {
         name,
         way: Way::Answers(answer),
@@ -174,13 +174,13 @@ fn answers(name: &'static str, answer: Answer, code: i32, says: &str) -> Fault {
 /// HTTP responses with an error status.
 fn refusals() -> Vec<Fault> {
     let text = |code, body: &'static str| {
-        Answer::http(code, body).header("content-type", "text/plain; charset=utf-8")
+        ScriptedResponse::http(code, body).header("content-type", "text/plain; charset=utf-8")
     };
     let call = |problem: &str| format!("failed to call webhook: {problem}");
     let redirected = |name, code: u16| {
         answers(
             name,
-            Answer::redirect(code, "/elsewhere"),
+            ScriptedResponse::redirect(code, "/elsewhere"),
             i32::from(code),
             &call(&format!(
                 "the server responded with the status code {code} but did not return more \
@@ -266,7 +266,7 @@ fn breaks(gate: &Gate) -> Vec<Fault> {
             phase: None,
             ..answers(
                 "reset after headers",
-                Answer::raw(head, Ending::Reset),
+                ScriptedResponse::raw(head, Ending::Reset),
                 503,
                 "failed to call webhook: *: read: connection reset by peer",
             )
@@ -275,36 +275,36 @@ fn breaks(gate: &Gate) -> Vec<Fault> {
             phase: Some(Phase::Wait),
             ..answers(
                 "closed before the answer",
-                Answer::raw("", Ending::Close),
+                ScriptedResponse::raw("", Ending::Close),
                 503,
                 "failed to call webhook: Post URL: EOF",
             )
         },
         reading(
             "closed mid-body",
-            Answer::raw(format!("{head}{{\"kind\":"), Ending::Close),
+            ScriptedResponse::raw(format!("{head}{{\"kind\":"), Ending::Close),
             "unexpected EOF",
         ),
         reading(
             "silent mid-body",
-            Answer::raw(format!("{head}{{\"kind\":"), Ending::Hold),
+            ScriptedResponse::raw(format!("{head}{{\"kind\":"), Ending::Hold),
             TIMEOUT,
         ),
         reading(
             "slow drip",
-            Answer::drip(Duration::from_millis(50)),
+            ScriptedResponse::drip(Duration::from_millis(50)),
             TIMEOUT,
         ),
         reading(
             "1 GiB body",
-            Answer::huge(1 << 30),
-            &format!("response body is larger than {MAX_ANSWER_BYTES} bytes"),
+            ScriptedResponse::huge(1 << 30),
+            &format!("response body is larger than {MAX_RESPONSE_BYTES} bytes"),
         ),
         Fault {
             phase: Some(Phase::Wait),
             ..answers(
                 "late answer",
-                Answer::allow().after(gate),
+                ScriptedResponse::allow().after(gate),
                 503,
                 &format!("failed to call webhook: Post URL: {TIMEOUT}"),
             )
@@ -314,10 +314,11 @@ fn breaks(gate: &Gate) -> Vec<Fault> {
 
 /// Responses with invalid content.
 fn bad_answers() -> Vec<Fault> {
-    let json =
-        |body: &'static str| Answer::http(200, body).header("content-type", "application/json");
+    let json = |body: &'static str| {
+        ScriptedResponse::http(200, body).header("content-type", "application/json")
+    };
     let review = |change: fn(&mut Value)| {
-        Answer::review(move |review| {
+        ScriptedResponse::review(move |review| {
             let mut answer = json!({
                 "kind": "AdmissionReview",
                 "apiVersion": review["apiVersion"],
@@ -493,7 +494,7 @@ impl Fault {
     fn caller(&self, cell: Cell, scene: &Scene, path: &str) -> Arc<HttpsCaller> {
         let good = scene.server.address();
         let answers = answers_before(cell);
-        let mut script = vec![Answer::allow(); answers];
+        let mut script = vec![ScriptedResponse::allow(); answers];
         let mut then = good;
         match &self.way {
             Way::Answers(answer) => script.push(answer.clone()),
@@ -739,7 +740,7 @@ async fn every_fault_meets_the_failure_policy_in_time() {
     assert!(requests.iter().all(|seen| seen.path != "/elsewhere"));
     // Of a huge response no more is read or buffered than the limit and the data in flight.
     let streamed = scene.server.streamed_bytes();
-    let limit = (MAX_ANSWER_BYTES as u64 + (8 << 20)) * cells().count() as u64;
+    let limit = (MAX_RESPONSE_BYTES as u64 + (8 << 20)) * cells().count() as u64;
     assert!(streamed < limit, "{streamed} of {limit}");
 
     // A late response is dropped, and no connection leaks.

@@ -8,7 +8,7 @@ use lockgate_admission::https::{HttpsCaller, Settings};
 use lockgate_api::decode::Bytes;
 use lockgate_api::registration::Webhook;
 use lockgate_testkit::certs::Authority;
-use lockgate_testkit::{Answer, WebhookServer};
+use lockgate_testkit::{ScriptedResponse, WebhookServer};
 use serde_json::json;
 
 use super::support::*;
@@ -34,8 +34,8 @@ fn at(name: &str, url: &str, ca: &str) -> Webhook {
 async fn decisions_and_patches_travel() {
     let server = WebhookServer::start().await;
     let label = json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}]);
-    server.script("/patch", [Answer::patch(&label)]);
-    server.script("/deny", [Answer::deny("not on Sundays")]);
+    server.script("/patch", [ScriptedResponse::patch(&label)]);
+    server.script("/deny", [ScriptedResponse::deny("not on Sundays")]);
     let world = world();
     let mutating = at("m.example.com", &server.url("/patch"), server.ca_pem());
     world.hook_in(Mutating, "c", mutating, Reply::allow());
@@ -175,7 +175,7 @@ async fn equal_configurations_share_a_connection_across_hooks_and_rounds() {
         let hook = at(name, &server.url("/"), server.ca_pem());
         world.hook_in(Mutating, "c", hook, Reply::allow());
     }
-    server.script("/", [Answer::allow()]);
+    server.script("/", [ScriptedResponse::allow()]);
     world.run(Mutating, create()).await.allowed();
     world.run(Mutating, create()).await.allowed();
     assert_eq!((server.requests().len(), server.connections()), (6, 1));

@@ -266,7 +266,7 @@ impl fmt::Debug for Rbac {
 impl Rule {
     /// The rule as in SelfSubjectRulesReviews: the resource rule and the non-resource rule.
     #[must_use]
-    pub fn shown(&self) -> (Option<Value>, Option<Value>) {
+    pub fn to_review_rules(&self) -> (Option<Value>, Option<Value>) {
         let about_resources = (!self.resources.is_empty()).then(|| {
             let mut rule = json!({
                 "verbs": self.verbs, "apiGroups": self.groups, "resources": self.resources,
@@ -285,11 +285,11 @@ impl Rule {
     #[must_use]
     pub fn read(value: &Value) -> Self {
         Self {
-            verbs: texts(value, "verbs"),
-            groups: texts(value, "apiGroups"),
-            resources: texts(value, "resources"),
-            names: texts(value, "resourceNames"),
-            paths: texts(value, "nonResourceURLs"),
+            verbs: string_list(value, "verbs"),
+            groups: string_list(value, "apiGroups"),
+            resources: string_list(value, "resources"),
+            names: string_list(value, "resourceNames"),
+            paths: string_list(value, "nonResourceURLs"),
         }
     }
 
@@ -379,7 +379,7 @@ fn text<'v>(value: &'v Value, member: &str) -> &'v str {
         .unwrap_or_default()
 }
 
-fn texts(value: &Value, member: &str) -> Vec<String> {
+fn string_list(value: &Value, member: &str) -> Vec<String> {
     let items = value
         .get(member)
         .and_then(Value::as_array)

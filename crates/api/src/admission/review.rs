@@ -36,9 +36,9 @@ wire_struct! {
         /// The UID, which is never reused.
         uid: String = "uid", omit_empty, text("string");
         /// The groups.
-        groups: Option<Vec<String>> = "groups", omit_empty, texts("string");
+        groups: Option<Vec<String>> = "groups", omit_empty, strings("string");
         /// Extra attributes from the authenticator.
-        extra: Option<BTreeMap<String, Vec<String>>> = "extra", omit_empty, texts_map("v1.ExtraValue");
+        extra: Option<BTreeMap<String, Vec<String>>> = "extra", omit_empty, string_list_map("v1.ExtraValue");
     }
 }
 
@@ -116,9 +116,9 @@ macro_rules! review_types {
                     /// `JSONPatch`.
                     patch_type: Option<String> = "patchType", omit_empty, opt_text((concat!(stringify!($version), ".PatchType")));
                     /// The audit annotations.
-                    audit_annotations: Option<BTreeMap<String, String>> = "auditAnnotations", omit_empty, text_map;
+                    audit_annotations: Option<BTreeMap<String, String>> = "auditAnnotations", omit_empty, string_map;
                     /// The warnings for the client.
-                    warnings: Option<Vec<String>> = "warnings", omit_empty, texts("string");
+                    warnings: Option<Vec<String>> = "warnings", omit_empty, strings("string");
                 }
             }
         }

@@ -99,7 +99,7 @@ fn first(source: &str) -> Result<Document, Problem> {
 
 /// The maximum number of bytes parsed again because of lines that the parser requires to be
 /// indented.
-const MAX_READ_AGAIN: usize = 16 << 20;
+const MAX_REPARSED_BYTES: usize = 16 << 20;
 
 #[derive(PartialEq)]
 enum Limit {
@@ -116,14 +116,14 @@ fn load(source: &str, limit: Limit) -> Result<Vec<Document>, Problem> {
         return Err(problem);
     }
     let mut indented = Indented::new(source);
-    let mut read_again = 0;
+    let mut reparsed_bytes = 0;
     loop {
         let stopped = match read(source, &indented, &limit) {
             Ok(documents) => return Ok(documents),
             Err(stopped) => stopped,
         };
-        read_again += indented.text().len();
-        let may_indent = read_again <= MAX_READ_AGAIN;
+        reparsed_bytes += indented.text().len();
+        let may_indent = reparsed_bytes <= MAX_REPARSED_BYTES;
         let line = stopped.line.filter(|_| may_indent);
         if !line.is_some_and(|line| indented.indent(line)) {
             return Err(stopped.problem);
@@ -265,14 +265,14 @@ impl Loader {
             .map_err(|error| Problem::other(error.to_string(), span))?;
         if self.reads_key() {
             if resolved == Resolved::Null {
-                return refuse("a key must not be null", span);
+                return reject("a key must not be null", span);
             }
             self.builder.key(span, &resolved.key_text());
             self.set_next(Next::Value);
             return Ok(());
         }
         if self.merges() {
-            return refuse(MERGE_NEEDS_MAPS, span);
+            return reject(MERGE_NEEDS_MAPS, span);
         }
         if let Some(message) = resolved.unsupported() {
             return Err(Problem::other(message, span));
@@ -295,10 +295,10 @@ impl Loader {
     fn enter(&mut self, shape: Shape, anchor: usize, span: Span) -> Step {
         let start = Span::new(span.start as usize, span.start as usize + 1);
         if self.reads_key() {
-            return refuse("a key must be a scalar, not a list or a map", start);
+            return reject("a key must be a scalar, not a list or a map", start);
         }
         if self.open.len() >= MAX_DEPTH {
-            return refuse(problem::TOO_DEEP, start);
+            return reject(problem::TOO_DEEP, start);
         }
         self.made += 1;
         let merges = self.merges();
@@ -345,22 +345,22 @@ impl Loader {
 
     fn alias(&mut self, anchor: usize, span: Span) -> Step {
         if self.reads_key() {
-            return refuse("a key must be a scalar, not an alias", span);
+            return reject("a key must be a scalar, not an alias", span);
         }
         let Some(&target) = self.anchors.get(&anchor) else {
-            return refuse("the value of an anchor contains itself", span);
+            return reject("the value of an anchor contains itself", span);
         };
         self.made += target.size;
         self.copied += target.size;
         if is_excessive(self.made, self.copied) {
-            return refuse(EXCESSIVE_ALIASING, span);
+            return reject(EXCESSIVE_ALIASING, span);
         }
         if self.open.len() + target.height > MAX_DEPTH {
-            return refuse(problem::TOO_DEEP, span);
+            return reject(problem::TOO_DEEP, span);
         }
         if self.merges() {
             if self.builder.document.node(target.index).kind != Kind::Object {
-                return refuse(MERGE_NEEDS_MAPS, span);
+                return reject(MERGE_NEEDS_MAPS, span);
             }
             let merged = match self.open.last_mut() {
                 Some(open) if open.shape == Shape::MergeList => &mut open.merged,
@@ -412,7 +412,7 @@ impl Loader {
 const MERGE_NEEDS_MAPS: &str = "map merge requires map or sequence of maps as the value";
 const EXCESSIVE_ALIASING: &str = "document contains excessive aliasing";
 
-fn refuse(message: &str, span: Span) -> Step {
+fn reject(message: &str, span: Span) -> Step {
     Err(Problem::other(message.to_owned(), span))
 }
 

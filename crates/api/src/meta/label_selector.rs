@@ -15,7 +15,7 @@ wire_struct! {
     /// A label query: all of `matchLabels` and all of `matchExpressions` must match.
     pub struct LabelSelector = "v1.LabelSelector" {
         /// Required label values.
-        match_labels: Option<BTreeMap<String, String>> = "matchLabels", omit_empty, text_map;
+        match_labels: Option<BTreeMap<String, String>> = "matchLabels", omit_empty, string_map;
         /// Requirements on labels.
         match_expressions: Option<Vec<LabelSelectorRequirement>> = "matchExpressions", omit_empty, objects;
     }
@@ -29,7 +29,7 @@ wire_struct! {
         /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
         operator: String = "operator", always, text("v1.LabelSelectorOperator");
         /// The values to compare with.
-        values: Option<Vec<String>> = "values", omit_empty, texts("string");
+        values: Option<Vec<String>> = "values", omit_empty, strings("string");
     }
 }
 

@@ -29,13 +29,13 @@ wire_struct! {
         /// The grace period of deletion.
         deletion_grace_period_seconds: Option<i64> = "deletionGracePeriodSeconds", omit_empty, opt_int64;
         /// Labels.
-        labels: Option<BTreeMap<String, String>> = "labels", omit_empty, text_map;
+        labels: Option<BTreeMap<String, String>> = "labels", omit_empty, string_map;
         /// Annotations.
-        annotations: Option<BTreeMap<String, String>> = "annotations", omit_empty, text_map;
+        annotations: Option<BTreeMap<String, String>> = "annotations", omit_empty, string_map;
         /// The owners of the object.
         owner_references: Option<Vec<OwnerReference>> = "ownerReferences", omit_empty, objects;
         /// The finalizers, which block the removal of the object.
-        finalizers: Option<Vec<String>> = "finalizers", omit_empty, texts("string");
+        finalizers: Option<Vec<String>> = "finalizers", omit_empty, strings("string");
         /// The fields owned by field managers.
         managed_fields: Option<Vec<ManagedFieldsEntry>> = "managedFields", omit_empty, objects;
     }

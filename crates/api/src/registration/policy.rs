@@ -320,7 +320,7 @@ wire_struct! {
         /// The requests to match.
         match_resources: Option<WireMatchResources> = "matchResources", omit_empty, opt_object;
         /// The actions for a failed validation.
-        validation_actions: Option<Vec<String>> = "validationActions", omit_empty, texts("v1.ValidationAction");
+        validation_actions: Option<Vec<String>> = "validationActions", omit_empty, strings("v1.ValidationAction");
     }
 }
 
@@ -394,15 +394,15 @@ wire_struct! {
     /// A rule, optionally limited to named objects, on the wire.
     pub struct NamedRuleWithOperations = "v1.NamedRuleWithOperations" {
         /// The names of the objects; empty means all.
-        resource_names: Option<Vec<String>> = "resourceNames", omit_empty, texts("string");
+        resource_names: Option<Vec<String>> = "resourceNames", omit_empty, strings("string");
         /// The operations.
-        operations: Option<Vec<String>> = "operations" in "RuleWithOperations", omit_empty, texts("v1.OperationType");
+        operations: Option<Vec<String>> = "operations" in "RuleWithOperations", omit_empty, strings("v1.OperationType");
         /// The API groups.
-        api_groups: Option<Vec<String>> = "apiGroups" in "RuleWithOperations.Rule", omit_empty, texts("string");
+        api_groups: Option<Vec<String>> = "apiGroups" in "RuleWithOperations.Rule", omit_empty, strings("string");
         /// The API versions.
-        api_versions: Option<Vec<String>> = "apiVersions" in "RuleWithOperations.Rule", omit_empty, texts("string");
+        api_versions: Option<Vec<String>> = "apiVersions" in "RuleWithOperations.Rule", omit_empty, strings("string");
         /// The resources.
-        resources: Option<Vec<String>> = "resources" in "RuleWithOperations.Rule", omit_empty, texts("string");
+        resources: Option<Vec<String>> = "resources" in "RuleWithOperations.Rule", omit_empty, strings("string");
         /// The scope.
         scope: Option<String> = "scope" in "RuleWithOperations.Rule", omit_empty, opt_text("v1.ScopeType");
     }

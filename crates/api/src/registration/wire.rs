@@ -96,7 +96,7 @@ macro_rules! registration_types {
                     /// The timeout of a call.
                     timeout_seconds: Option<i32> = "timeoutSeconds", omit_empty, opt_int32;
                     /// The supported `AdmissionReview` versions.
-                    admission_review_versions: Option<Vec<String>> = "admissionReviewVersions", $required, texts("string");
+                    admission_review_versions: Option<Vec<String>> = "admissionReviewVersions", $required, strings("string");
                     /// CEL conditions, all of which must be true.
                     match_conditions: Option<Vec<MatchCondition>> = "matchConditions", omit_empty, objects;
                 }
@@ -125,7 +125,7 @@ macro_rules! registration_types {
                     /// The timeout of a call.
                     timeout_seconds: Option<i32> = "timeoutSeconds", omit_empty, opt_int32;
                     /// The supported `AdmissionReview` versions.
-                    admission_review_versions: Option<Vec<String>> = "admissionReviewVersions", $required, texts("string");
+                    admission_review_versions: Option<Vec<String>> = "admissionReviewVersions", $required, strings("string");
                     /// `Never` or `IfNeeded`: reinvocation after later mutations.
                     reinvocation_policy: Option<String> = "reinvocationPolicy", omit_empty, opt_text("v1.ReinvocationPolicyType");
                     /// CEL conditions, all of which must be true.
@@ -187,13 +187,13 @@ wire_struct! {
     /// The requests to match.
     pub struct RuleWithOperations = "v1.RuleWithOperations" {
         /// The operations.
-        operations: Option<Vec<String>> = "operations", omit_empty, texts("v1.OperationType");
+        operations: Option<Vec<String>> = "operations", omit_empty, strings("v1.OperationType");
         /// The API groups.
-        api_groups: Option<Vec<String>> = "apiGroups" in "Rule", omit_empty, texts("string");
+        api_groups: Option<Vec<String>> = "apiGroups" in "Rule", omit_empty, strings("string");
         /// The API versions.
-        api_versions: Option<Vec<String>> = "apiVersions" in "Rule", omit_empty, texts("string");
+        api_versions: Option<Vec<String>> = "apiVersions" in "Rule", omit_empty, strings("string");
         /// The resources.
-        resources: Option<Vec<String>> = "resources" in "Rule", omit_empty, texts("string");
+        resources: Option<Vec<String>> = "resources" in "Rule", omit_empty, strings("string");
         /// The scope.
         scope: Option<String> = "scope" in "Rule", omit_empty, opt_text("v1.ScopeType");
     }

@@ -1,7 +1,7 @@
 //! Regression tests for differences from upstream that were found with generated input.
 
 use lockgate_api::admission::ReviewVersion;
-use lockgate_api::admission::answer::{HttpAnswer, Question, read};
+use lockgate_api::admission::response::{ExpectedResponse, HttpResponse, read};
 use lockgate_api::document::json;
 use lockgate_api::registration::strategy::{Request, prepare_create};
 use lockgate_api::registration::validation::{
@@ -101,17 +101,17 @@ fn expressions_that_make_no_program_are_internal_errors() {
 const SCHEME: &str = "in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\"";
 
 fn answer(code: u16, content_type: &str, body: &[u8], version: ReviewVersion) -> String {
-    let http = HttpAnswer {
+    let http = HttpResponse {
         code,
         content_type: Some(content_type),
         body,
     };
-    let question = Question {
+    let expected = ExpectedResponse {
         version,
         uid: "u",
         may_patch: true,
     };
-    read(&http, &question).map_or_else(
+    read(&http, &expected).map_or_else(
         |error| error.to_string(),
         |answer| format!("allowed: {}, {:?}", answer.allowed, answer.status),
     )

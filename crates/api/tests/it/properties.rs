@@ -1,7 +1,7 @@
 //! Property tests with generated objects and input.
 
 use lockgate_api::admission::ReviewVersion;
-use lockgate_api::admission::answer::{HttpAnswer, Question, read};
+use lockgate_api::admission::response::{ExpectedResponse, HttpResponse, read};
 use lockgate_api::decode::Bytes;
 use lockgate_api::document::{json, yaml};
 use lockgate_api::meta::label_selector::{LabelSelector, LabelSelectorRequirement};
@@ -139,10 +139,10 @@ proptest! {
         let _ = Selector::parse(&text);
         for version in [ReviewVersion::V1, ReviewVersion::V1beta1] {
             for code in [200, 204, 400, 403, 500] {
-                let http = HttpAnswer { code, content_type: Some(&text), body: &bytes };
-                let question = Question { version, uid: "u", may_patch: true };
-                let _ = read(&http, &question);
-                let _ = read(&HttpAnswer { content_type: None, ..http }, &question);
+                let http = HttpResponse { code, content_type: Some(&text), body: &bytes };
+                let expected = ExpectedResponse { version, uid: "u", may_patch: true };
+                let _ = read(&http, &expected);
+                let _ = read(&HttpResponse { content_type: None, ..http }, &expected);
             }
         }
     }

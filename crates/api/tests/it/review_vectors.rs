@@ -1,7 +1,7 @@
 //! Recorded reviews, and the API server's handling of the responses.
 
-use lockgate_api::admission::answer::{AnswerError, HttpAnswer, Question, read};
 use lockgate_api::admission::request::{Review, ReviewBody};
+use lockgate_api::admission::response::{ExpectedResponse, HttpResponse, ResponseError, read};
 use lockgate_api::admission::{ReviewVersion, v1};
 use lockgate_api::decode::decode;
 use lockgate_api::document::{Document, json};
@@ -37,7 +37,7 @@ fn check(vector: &Value, _: &Document) -> Result<(), String> {
         Err(error) => return fail("createError", error.to_string()),
     };
     let body = vector["body"].as_str().unwrap().replace("UID", UID);
-    let http = HttpAnswer {
+    let http = HttpResponse {
         code: u16::try_from(vector["httpCode"].as_u64().unwrap()).unwrap(),
         content_type: vector["contentType"].as_str(),
         body: body.as_bytes(),
@@ -45,13 +45,13 @@ fn check(vector: &Value, _: &Document) -> Result<(), String> {
     let may_patch = vector["mutating"].as_bool().unwrap();
     match read(
         &http,
-        &Question {
+        &ExpectedResponse {
             version,
             uid: UID,
             may_patch,
         },
     ) {
-        Err(AnswerError::Invalid(error)) => fail("verifyError", error),
+        Err(ResponseError::Invalid(error)) => fail("verifyError", error),
         Err(error) => fail("callError", error.to_string()),
         Ok(answer) => {
             same("outcome", &json!("ok"), &want("outcome"))?;

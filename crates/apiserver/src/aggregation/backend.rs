@@ -40,7 +40,7 @@ const PONG: Duration = Duration::from_secs(15);
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 /// The maximum number of shared connections.
-const SHARED: usize = 64;
+const MAX_SHARED_CONNECTIONS: usize = 64;
 
 /// The client certificate that authenticates this server's identity headers, in PEM.
 #[derive(Clone, Default)]
@@ -74,11 +74,11 @@ pub(super) struct Backend {
     tls: Arc<rustls::ClientConfig>,
     /// The same without HTTP/2, which does not support upgrades.
     upgradable: Arc<rustls::ClientConfig>,
-    kept: Mutex<Kept>,
+    pool: Mutex<ConnectionPool>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ConnectionPool {
     shared: Vec<Shared>,
     idle: Vec<Exclusive>,
 }
@@ -131,17 +131,17 @@ impl Drop for Stream {
 
 impl Connection for Lease {
     fn ended(self: Box<Self>) {
-        self.give_back();
+        self.release();
     }
 }
 
 impl Lease {
     /// Returns the connection to the pool.
-    pub(crate) fn give_back(self) {
+    pub(crate) fn release(self) {
         if let Kind::Exclusive(exclusive) = self.kind {
-            let mut kept = self.backend.kept();
-            if kept.idle.len() < IDLE && !exclusive.sender.is_closed() {
-                kept.idle.push(exclusive);
+            let mut pool = self.backend.pool();
+            if pool.idle.len() < IDLE && !exclusive.sender.is_closed() {
+                pool.idle.push(exclusive);
             }
         }
     }
@@ -169,12 +169,12 @@ impl Backend {
             server_name: format!("{}.{}.svc", service.name, service.namespace),
             tls: Arc::new(tls),
             upgradable: Arc::new(upgradable),
-            kept: Mutex::default(),
+            pool: Mutex::default(),
         })
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pool(&self) -> MutexGuard<'_, ConnectionPool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a request. If a pooled connection was closed before the request was sent, it is retried on a new one.
@@ -218,9 +218,9 @@ impl Backend {
             backend: Arc::clone(self),
             kind,
         };
-        let mut kept = self.kept();
-        kept.shared.retain(|shared| !shared.sender.is_closed());
-        let shared = kept.shared.iter().find(|shared| {
+        let mut pool = self.pool();
+        pool.shared.retain(|shared| !shared.sender.is_closed());
+        let shared = pool.shared.iter().find(|shared| {
             shared.address == address && shared.streams.load(Ordering::Acquire) < STREAMS
         });
         if let Some(shared) = shared {
@@ -229,9 +229,9 @@ impl Backend {
                 _stream: Stream::begin(shared),
             }));
         }
-        kept.idle.retain(|idle| !idle.sender.is_closed());
-        let place = kept.idle.iter().rposition(|idle| idle.address == address)?;
-        Some(lease(Kind::Exclusive(kept.idle.swap_remove(place))))
+        pool.idle.retain(|idle| !idle.sender.is_closed());
+        let place = pool.idle.iter().rposition(|idle| idle.address == address)?;
+        Some(lease(Kind::Exclusive(pool.idle.swap_remove(place))))
     }
 
     async fn open(self: &Arc<Self>, address: &str) -> Result<Lease, BackendError> {
@@ -258,9 +258,9 @@ impl Backend {
             };
             let stream = Stream::begin(&shared);
             let sender = shared.sender.clone();
-            let mut kept = self.kept();
-            if kept.shared.len() < SHARED {
-                kept.shared.push(shared);
+            let mut pool = self.pool();
+            if pool.shared.len() < MAX_SHARED_CONNECTIONS {
+                pool.shared.push(shared);
             }
             Kind::Shared {
                 sender,
@@ -288,9 +288,9 @@ impl Backend {
         let name = ServerName::try_from(self.server_name.clone()).map_err(|_| {
             BackendError::Tls(format!("tls: invalid server name {}", self.server_name))
         })?;
-        let shaking = TlsConnector::from(Arc::clone(tls)).connect(name, socket);
-        match timeout(DIAL_TIMEOUT, shaking).await {
-            Ok(shaken) => shaken.map_err(|error| {
+        let handshaking = TlsConnector::from(Arc::clone(tls)).connect(name, socket);
+        match timeout(DIAL_TIMEOUT, handshaking).await {
+            Ok(handshaken) => handshaken.map_err(|error| {
                 let refusal = https::tls_refusal(&error);
                 BackendError::Tls(refusal.unwrap_or_else(|| error.to_string()))
             }),

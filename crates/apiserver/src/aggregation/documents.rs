@@ -17,7 +17,7 @@ use super::{Aggregator, Remote};
 /// The timeout of a document.
 ///
 /// UPSTREAM: kube-aggregator pkg/controllers/status/remote (five seconds)
-const PATIENCE: Duration = Duration::from_secs(5);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of a document.
 const MAX_BYTES: usize = 16 << 20;
 /// The maximum nesting depth of documents.
@@ -276,13 +276,13 @@ async fn get(
                 body.extend_from_slice(&data);
             }
         }
-        lease.give_back();
+        lease.release();
         Ok(Fetched {
             headers: head.headers,
             body: body.freeze(),
         })
     };
-    match tokio::time::timeout(PATIENCE, getting).await {
+    match tokio::time::timeout(FETCH_TIMEOUT, getting).await {
         Ok(fetched) => fetched,
         Err(_) => Err(failed(String::from(
             "context deadline exceeded (Client.Timeout exceeded while awaiting headers)",

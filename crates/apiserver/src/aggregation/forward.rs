@@ -34,7 +34,7 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// The timeout for the response head of a long-running request.
-const FIRST_ANSWER: Duration = Duration::from_secs(60);
+const RESPONSE_HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An authorized request.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Forward<'r> {
 
 /// The reason that a request was not sent.
 #[derive(Debug, thiserror::Error)]
-enum Unsendable {
+enum ForwardError {
     #[error("the path or a header of the request cannot be forwarded")]
     Request,
     #[error("the user's name, a group or an extra value cannot be sent in a header")]
@@ -89,8 +89,8 @@ pub(crate) async fn forward(
         Ok(outgoing) => outgoing,
         Err(error) => return plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     };
-    let patience = tokio::time::Instant::now() + FIRST_ANSWER;
-    let deadline = request.deadline.map_or(patience, Into::into);
+    let first_byte_deadline = tokio::time::Instant::now() + RESPONSE_HEADER_TIMEOUT;
+    let deadline = request.deadline.map_or(first_byte_deadline, Into::into);
     if let (Some(_), Some(client)) = (&protocol, request.upgrade.take()) {
         let answering = backend.send_upgrade(&address, outgoing);
         return match tokio::time::timeout_at(deadline, answering).await {
@@ -105,7 +105,7 @@ pub(crate) async fn forward(
                 return refused;
             }
             let (mut head, body) = response.into_parts();
-            clean_answer(&mut head.headers);
+            sanitize_response(&mut head.headers);
             head.version = Version::default();
             http::Response::from_parts(head, Body::forwarded(body, Some(Box::new(lease))))
         }
@@ -142,7 +142,7 @@ fn refused<B>(response: &http::Response<B>) -> Option<Response> {
 /// response.
 ///
 /// UPSTREAM: apiserver pkg/endpoints/filters/cachecontrol.go
-fn clean_answer(headers: &mut HeaderMap) {
+fn sanitize_response(headers: &mut HeaderMap) {
     // A Content-Length together with chunked encoding would be ambiguous.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
@@ -199,7 +199,7 @@ fn outgoing(
     names: &RequestHeaders,
     address: &str,
     protocol: Option<&HeaderValue>,
-) -> Result<Request<Full<Bytes>>, Unsendable> {
+) -> Result<Request<Full<Bytes>>, ForwardError> {
     let mut headers = request.headers.clone();
     drop_hop_by_hop(&mut headers);
     headers.remove(HOST);
@@ -218,10 +218,10 @@ fn outgoing(
     let before = headers.get("x-forwarded-for");
     let before = before.and_then(|value| value.to_str().ok());
     let through = before.map_or_else(|| peer.clone(), |before| format!("{before}, {peer}"));
-    let through = HeaderValue::from_str(&through).map_err(|_| Unsendable::Request)?;
+    let through = HeaderValue::from_str(&through).map_err(|_| ForwardError::Request)?;
     headers.insert("x-forwarded-for", through);
-    let path = request.uri.path_and_query().ok_or(Unsendable::Request)?;
-    let value = |text: &str| HeaderValue::from_str(text).map_err(|_| Unsendable::Request);
+    let path = request.uri.path_and_query().ok_or(ForwardError::Request)?;
+    let value = |text: &str| HeaderValue::from_str(text).map_err(|_| ForwardError::Request);
     // UPSTREAM: apimachinery pkg/util/proxy/transport.go (RoundTrip)
     headers.insert("x-forwarded-host", value(address)?);
     headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
@@ -257,8 +257,9 @@ fn is_identity(name: &str, names: &RequestHeaders) -> bool {
 /// Sets the identity headers for the aggregated server.
 ///
 /// UPSTREAM: client-go transport/round_trippers.go (SetAuthProxyHeaders)
-fn identify(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), Unsendable> {
-    let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).map_err(|_| Unsendable::User);
+fn identify(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), ForwardError> {
+    let value =
+        |text: &str| HeaderValue::from_bytes(text.as_bytes()).map_err(|_| ForwardError::User);
     headers.insert("x-remote-user", value(&user.username)?);
     if !user.uid.is_empty() {
         headers.insert("x-remote-uid", value(&user.uid)?);
@@ -268,7 +269,7 @@ fn identify(headers: &mut HeaderMap, user: &UserInfo) -> Result<(), Unsendable> 
     }
     for (key, values) in user.extra.iter().flatten() {
         let name = format!("x-remote-extra-{}", escape_key(key));
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Unsendable::User)?;
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| ForwardError::User)?;
         for one in values {
             headers.append(name.clone(), value(one)?);
         }
@@ -321,7 +322,7 @@ fn upgraded(
             return unavailable(&format!("invalid upgrade response: status code {code}"));
         }
         let (mut head, body) = response.into_parts();
-        clean_answer(&mut head.headers);
+        sanitize_response(&mut head.headers);
         return http::Response::from_parts(head, Body::forwarded(body, None));
     }
     let Ok(permit) = Arc::clone(&aggregator.tunnels).try_acquire_owned() else {
@@ -449,12 +450,12 @@ mod tests {
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("2"));
         headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
-        clean_answer(&mut headers);
+        sanitize_response(&mut headers);
         assert!(!headers.contains_key(CONTENT_LENGTH), "{headers:?}");
         assert!(!headers.contains_key(TRANSFER_ENCODING), "{headers:?}");
         let caching: Vec<_> = headers.get_all(CACHE_CONTROL).iter().collect();
         assert_eq!(caching, ["public", "no-cache, private"]);
-        clean_answer(&mut headers);
+        sanitize_response(&mut headers);
         assert_eq!(headers.get_all(CACHE_CONTROL).iter().count(), 2);
     }
 

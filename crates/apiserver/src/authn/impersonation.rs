@@ -38,9 +38,9 @@ const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 const GROUP_NAME: &str = "authentication.k8s.io";
 
 /// The number of groups or extra values from which a permission for all of them is checked first.
-const MANY: usize = 4;
+const BULK_CHECK_THRESHOLD: usize = 4;
 /// The maximum number of users whose last mode is cached.
-const REMEMBERED: usize = 10_000;
+const MODE_CACHE_SIZE: usize = 10_000;
 
 /// A mode of impersonation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Impersonator {
         authorizer: &dyn Authorizer,
         action: &Action<'_>,
     ) -> Outcome<Option<Impersonated>> {
-        let Some(wanted) = wanted(headers)? else {
+        let Some(wanted) = requested_user(headers)? else {
             return Ok(None);
         };
         if !self.is_constrained {
@@ -152,7 +152,7 @@ impl Impersonator {
             }
             match attempt(mode, caller, &wanted, authorizer, action) {
                 Ok(user) => {
-                    self.remember(key, mode, last);
+                    self.cache_mode(key, mode, last);
                     return Ok(Some(user));
                 }
                 Err(failure) => {
@@ -168,12 +168,12 @@ impl Impersonator {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, key: u64, mode: Mode, before: Option<Mode>) {
+    fn cache_mode(&self, key: u64, mode: Mode, before: Option<Mode>) {
         if before == Some(mode) {
             return;
         }
         let mut last = self.last();
-        if last.len() >= REMEMBERED {
+        if last.len() >= MODE_CACHE_SIZE {
             last.clear();
         }
         last.insert(key, mode);
@@ -181,13 +181,13 @@ impl Impersonator {
 }
 
 /// Returns true if a request may have impersonation headers. Most have none and need no further check.
-pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
+pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
     let mut names = headers.keys();
     names.any(|name| name.as_str().starts_with("impersonate-"))
 }
 
 /// The user in the impersonation headers.
-fn wanted(headers: &HeaderMap) -> Outcome<Option<UserInfo>> {
+fn requested_user(headers: &HeaderMap) -> Outcome<Option<UserInfo>> {
     let text = |name: &str| match headers.get(name) {
         Some(value) => readable(name, value),
         None => Ok(String::new()),
@@ -338,7 +338,7 @@ impl Check<'_> {
     }
 
     /// The error for a missing permission.
-    fn refuse(&self, part: Part<'_>, why: &str) -> Outcome<()> {
+    fn reject(&self, part: Part<'_>, why: &str) -> Outcome<()> {
         let request = AccessRequest {
             user: self.caller,
             verb: self.verb,
@@ -373,7 +373,7 @@ impl Check<'_> {
             // The modes for nodes and ServiceAccounts do not apply to requests with groups, so they were not tried.
             if self.is_constrained() {
                 return self
-                    .refuse(part, "cannot impersonate groups")
+                    .reject(part, "cannot impersonate groups")
                     .map(|()| None);
             }
             groups = None;
@@ -403,7 +403,7 @@ impl Check<'_> {
         if self.is_constrained() {
             if groups.iter().any(String::is_empty) {
                 let why = "impersonating the empty string group is not allowed";
-                return self.refuse(part, why);
+                return self.reject(part, why);
             }
             if groups.iter().any(|group| group == MASTERS) {
                 let part = Part {
@@ -411,9 +411,11 @@ impl Check<'_> {
                     ..part
                 };
                 let why = "impersonating the system:masters group is not allowed";
-                return self.refuse(part, why);
+                return self.reject(part, why);
             }
-            if groups.len() >= MANY && self.allow(Part { name: "*", ..part }).is_ok() {
+            if groups.len() >= BULK_CHECK_THRESHOLD
+                && self.allow(Part { name: "*", ..part }).is_ok()
+            {
                 return Ok(());
             }
         }
@@ -429,7 +431,7 @@ impl Check<'_> {
         };
         if self.is_constrained() {
             if let Some(why) = extra_error(extra) {
-                return self.refuse(part, &why);
+                return self.reject(part, &why);
             }
             let values: usize = extra.values().map(Vec::len).sum();
             let all = Part {
@@ -437,7 +439,7 @@ impl Check<'_> {
                 name: "*",
                 ..part
             };
-            if extra.len().max(values) >= MANY && self.allow(all).is_ok() {
+            if extra.len().max(values) >= BULK_CHECK_THRESHOLD && self.allow(all).is_ok() {
                 return Ok(());
             }
         }

@@ -3,7 +3,7 @@
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, User};
 use lockgate_api::admission::UserInfo;
 
-use super::{denied, lend, user};
+use super::{denied, user, with_authz_user};
 use crate::error::{Outcome, forbidden};
 use crate::http::request_info::Target;
 
@@ -17,7 +17,7 @@ pub(crate) struct Authorized {
 
 /// The requested part of a target.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'s> {
+pub(crate) struct RequestedObject<'s> {
     /// The name in the path, or the only one that a field selector matches.
     pub(crate) name: &'s str,
     pub(crate) field_selector: &'s str,
@@ -30,11 +30,11 @@ impl Authorized {
         authorizer: &dyn Authorizer,
         target: Target,
         mut user: UserInfo,
-        asked: Asked<'_>,
+        requested: RequestedObject<'_>,
     ) -> Outcome<Self> {
         let verb = target.verb.name();
-        lend(&mut user, |user| {
-            check(authorizer, user, verb, &target, asked)
+        with_authz_user(&mut user, |user| {
+            check(authorizer, user, verb, &target, requested)
         })?;
         Ok(Self { target, user })
     }
@@ -46,13 +46,13 @@ impl Authorized {
 
     /// Checks the permission to create an object that an update did not find.
     pub(crate) fn may_create(&self, authorizer: &dyn Authorizer) -> Outcome<()> {
-        let asked = Asked {
+        let requested = RequestedObject {
             name: &self.target.name,
             field_selector: "",
             label_selector: "",
         };
         let user = user(&self.user);
-        check(authorizer, &user, "create", &self.target, asked)
+        check(authorizer, &user, "create", &self.target, requested)
     }
 
     pub(crate) fn target(&self) -> &Target {
@@ -69,7 +69,7 @@ fn check(
     user: &User,
     verb: &str,
     target: &Target,
-    asked: Asked<'_>,
+    requested: RequestedObject<'_>,
 ) -> Outcome<()> {
     let request = AccessRequest {
         user,
@@ -79,9 +79,9 @@ fn check(
             resource: &target.resource,
             subresource: &target.subresource,
             namespace: &target.namespace,
-            name: asked.name,
-            field_selector: asked.field_selector,
-            label_selector: asked.label_selector,
+            name: requested.name,
+            field_selector: requested.field_selector,
+            label_selector: requested.label_selector,
         },
     };
     let decision = authorizer.authorize(&request);
@@ -89,5 +89,10 @@ fn check(
         return Ok(());
     }
     let why = denied(&user.name, &request, &decision.reason);
-    Err(forbidden(&target.group, &target.resource, asked.name, &why))
+    Err(forbidden(
+        &target.group,
+        &target.resource,
+        requested.name,
+        &why,
+    ))
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lockgate_api::access::{AccessObject, AccessRequest, Authorizer, Decision, User};
-use lockgate_kinds::kind::Related;
+use lockgate_kinds::kind::NodeGraphObject;
 use serde_json::Value;
 
 use super::rbac::Rbac;
@@ -25,15 +25,15 @@ pub(crate) struct NodeAuthorizer {
 #[derive(Debug, Default)]
 struct Graph {
     /// Pods by namespace and name.
-    pods: HashMap<(String, String), Bound>,
-    volumes: HashMap<String, Claimed>,
+    pods: HashMap<(String, String), BoundPod>,
+    volumes: HashMap<String, BoundVolume>,
     /// The nodes of VolumeAttachments by name.
     attachments: HashMap<String, String>,
 }
 
 /// A volume that is bound to a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Claimed {
+struct BoundVolume {
     /// The namespace and the name of the claim.
     claim: (String, String),
     /// The namespaces and names of its mount Secrets.
@@ -42,7 +42,7 @@ struct Claimed {
 
 impl Graph {
     /// Returns true if a Pod bound to the node refers to the object.
-    fn refers(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
+    fn references(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
         self.pods.iter().any(|((of, _), bound)| {
             of == namespace
                 && bound.node == node
@@ -54,9 +54,9 @@ impl Graph {
     }
 
     /// Returns true if a Pod bound to the node uses the claim of the volume.
-    fn uses(&self, node: &str, volume: &Claimed) -> bool {
+    fn uses(&self, node: &str, volume: &BoundVolume) -> bool {
         let (namespace, name) = &volume.claim;
-        self.refers(node, "persistentvolumeclaims", namespace, name)
+        self.references(node, "persistentvolumeclaims", namespace, name)
     }
 
     /// Returns true if the Secret is a mount Secret of a volume that a Pod bound to the node uses.
@@ -69,7 +69,7 @@ impl Graph {
 
 /// A Pod bound to a node, and the objects it refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Bound {
+struct BoundPod {
     node: String,
     /// Names by resource, all in the namespace of the Pod.
     needs: BTreeSet<(&'static str, String)>,
@@ -84,27 +84,33 @@ impl NodeAuthorizer {
     }
 
     /// Adds or replaces an object.
-    pub(crate) fn set(&self, related: Related, namespace: &str, name: &str, object: &Value) {
+    pub(crate) fn set(
+        &self,
+        related: NodeGraphObject,
+        namespace: &str,
+        name: &str,
+        object: &Value,
+    ) {
         let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);
         match related {
-            Related::Pod => {
+            NodeGraphObject::Pod => {
                 let key = (namespace.to_owned(), name.to_owned());
                 match text(object, "/spec/nodeName") {
                     "" => graph.pods.remove(&key),
                     node => {
-                        let needs = needs_of(name, object);
+                        let needs = referenced_objects(name, object);
                         let node = node.to_owned();
-                        graph.pods.insert(key, Bound { node, needs })
+                        graph.pods.insert(key, BoundPod { node, needs })
                     }
                 };
             }
-            Related::Volume => {
+            NodeGraphObject::Volume => {
                 match claimed(object) {
                     Some(claimed) => graph.volumes.insert(name.to_owned(), claimed),
                     None => graph.volumes.remove(name),
                 };
             }
-            Related::Attachment => {
+            NodeGraphObject::Attachment => {
                 let node = text(object, "/spec/nodeName").to_owned();
                 graph.attachments.insert(name.to_owned(), node);
             }
@@ -112,22 +118,22 @@ impl NodeAuthorizer {
     }
 
     /// Removes an object.
-    pub(crate) fn remove(&self, related: Related, namespace: &str, name: &str) {
+    pub(crate) fn remove(&self, related: NodeGraphObject, namespace: &str, name: &str) {
         let mut graph = self.graph.write().unwrap_or_else(PoisonError::into_inner);
         match related {
-            Related::Pod => {
+            NodeGraphObject::Pod => {
                 let key = (namespace.to_owned(), name.to_owned());
                 graph.pods.remove(&key);
             }
-            Related::Volume => drop(graph.volumes.remove(name)),
-            Related::Attachment => drop(graph.attachments.remove(name)),
+            NodeGraphObject::Volume => drop(graph.volumes.remove(name)),
+            NodeGraphObject::Attachment => drop(graph.attachments.remove(name)),
         }
     }
 
     /// Returns true if a Pod bound to the node refers to the object, directly or through its volumes.
-    fn is_needed(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
+    fn is_referenced(&self, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
         let graph = self.graph.read().unwrap_or_else(PoisonError::into_inner);
-        graph.refers(node, resource, namespace, name)
+        graph.references(node, resource, namespace, name)
             || resource == "secrets" && graph.mounts_with(node, namespace, name)
     }
 
@@ -169,7 +175,7 @@ impl NodeAuthorizer {
         let needed = || {
             subresource.is_empty()
                 && !name.is_empty()
-                && self.is_needed(node, resource, namespace, name)
+                && self.is_referenced(node, resource, namespace, name)
         };
         let own = |member: &str| selects(field_selector, member, node);
         let is_own_name = || name == node || name.is_empty() && verb == "create";
@@ -179,7 +185,7 @@ impl NodeAuthorizer {
                 "" => verb == "get" && needed(),
                 "status" => {
                     matches!(verb, "update" | "patch")
-                        && self.is_needed(node, resource, namespace, name)
+                        && self.is_referenced(node, resource, namespace, name)
                 }
                 _ => false,
             },
@@ -192,7 +198,7 @@ impl NodeAuthorizer {
             ("resource.k8s.io", "resourceclaims") => verb == "get" && needed(),
             ("", "serviceaccounts") => {
                 let is_token = subresource == "token" && verb == "create";
-                is_token && self.is_needed(node, resource, namespace, name)
+                is_token && self.is_referenced(node, resource, namespace, name)
             }
             ("", "nodes") if reads && subresource.is_empty() => match verb {
                 "get" => name == node,
@@ -261,7 +267,7 @@ fn items<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value>
 /// The claim of a volume, and its mount Secrets; `None` if it is not bound.
 ///
 /// UPSTREAM: kubernetes pkg/api/v1/persistentvolume/util.go (VisitPVSecretNames)
-fn claimed(volume: &Value) -> Option<Claimed> {
+fn claimed(volume: &Value) -> Option<BoundVolume> {
     volume.pointer("/spec/claimRef")?.as_object()?;
     let namespace = text(volume, "/spec/claimRef/namespace");
     let claim = (
@@ -296,11 +302,11 @@ fn claimed(volume: &Value) -> Option<Claimed> {
         let of = |member: &str| text(volume, &format!("/spec/{source}/{member}"));
         add(of("namespace"), otherwise, of("name"));
     }
-    Some(Claimed { claim, secrets })
+    Some(BoundVolume { claim, secrets })
 }
 
 /// The objects that a Pod refers to.
-fn needs_of(name: &str, pod: &Value) -> BTreeSet<(&'static str, String)> {
+fn referenced_objects(name: &str, pod: &Value) -> BTreeSet<(&'static str, String)> {
     let mut needs = BTreeSet::new();
     let mut need = |kind: &'static str, name: &str| {
         if !name.is_empty() {
@@ -370,7 +376,7 @@ mod tests {
 
     use super::*;
 
-    fn may(
+    fn is_allowed(
         nodes: &NodeAuthorizer,
         verb: &str,
         resource: &str,
@@ -408,8 +414,8 @@ mod tests {
                 {"secret": {"secretName": "s"}}, {"configMap": {"name": "m"}},
             ]}})
         };
-        nodes.set(Related::Pod, "shop", "p", &pod("n"));
-        nodes.set(Related::Pod, "shop", "q", &pod("other"));
+        nodes.set(NodeGraphObject::Pod, "shop", "p", &pod("n"));
+        nodes.set(NodeGraphObject::Pod, "shop", "q", &pod("other"));
         for (verb, resource, namespace, name, want) in [
             ("get", "secrets", "shop", "s", true),
             ("get", "secrets", "shop", "t", false),
@@ -426,14 +432,14 @@ mod tests {
             ("get", "nodes", "", "n", true),
             ("get", "nodes", "", "m", false),
         ] {
-            let got = may(&nodes, verb, resource, namespace, name);
+            let got = is_allowed(&nodes, verb, resource, namespace, name);
             assert_eq!(got, want, "{verb} {resource} {namespace}/{name}");
         }
-        nodes.set(Related::Pod, "shop", "p", &pod("elsewhere"));
-        assert!(!may(&nodes, "get", "secrets", "shop", "s"));
-        nodes.set(Related::Pod, "shop", "p", &pod("n"));
-        nodes.remove(Related::Pod, "shop", "p");
-        assert!(!may(&nodes, "get", "secrets", "shop", "s"));
+        nodes.set(NodeGraphObject::Pod, "shop", "p", &pod("elsewhere"));
+        assert!(!is_allowed(&nodes, "get", "secrets", "shop", "s"));
+        nodes.set(NodeGraphObject::Pod, "shop", "p", &pod("n"));
+        nodes.remove(NodeGraphObject::Pod, "shop", "p");
+        assert!(!is_allowed(&nodes, "get", "secrets", "shop", "s"));
     }
 
     #[test]
@@ -442,7 +448,7 @@ mod tests {
         let pod = json!({"spec": {"nodeName": "n", "volumes": [
             {"persistentVolumeClaim": {"claimName": "c"}},
         ]}});
-        nodes.set(Related::Pod, "shop", "p", &pod);
+        nodes.set(NodeGraphObject::Pod, "shop", "p", &pod);
         let volume = |claim: &str| {
             json!({"spec": {
                 "claimRef": {"namespace": "shop", "name": claim},
@@ -452,8 +458,8 @@ mod tests {
                 },
             }})
         };
-        nodes.set(Related::Volume, "", "v", &volume("c"));
-        nodes.set(Related::Volume, "", "w", &volume("other"));
+        nodes.set(NodeGraphObject::Volume, "", "v", &volume("c"));
+        nodes.set(NodeGraphObject::Volume, "", "w", &volume("other"));
         for (verb, resource, namespace, name, want) in [
             ("get", "persistentvolumes", "", "v", true),
             ("list", "persistentvolumes", "", "v", false),
@@ -465,17 +471,17 @@ mod tests {
             ("get", "secrets", "keys", "stage", true),
             ("get", "secrets", "keys", "publish", false),
         ] {
-            let got = may(&nodes, verb, resource, namespace, name);
+            let got = is_allowed(&nodes, verb, resource, namespace, name);
             assert_eq!(got, want, "{verb} {resource} {namespace}/{name}");
         }
-        nodes.set(Related::Volume, "", "v", &json!({"spec": {}}));
-        assert!(!may(&nodes, "get", "persistentvolumes", "", "v"));
-        assert!(!may(&nodes, "get", "secrets", "keys", "stage"));
+        nodes.set(NodeGraphObject::Volume, "", "v", &json!({"spec": {}}));
+        assert!(!is_allowed(&nodes, "get", "persistentvolumes", "", "v"));
+        assert!(!is_allowed(&nodes, "get", "secrets", "keys", "stage"));
 
         let attachment = json!({"spec": {"nodeName": "n"}});
-        nodes.set(Related::Attachment, "", "a", &attachment);
+        nodes.set(NodeGraphObject::Attachment, "", "a", &attachment);
         assert!(nodes.is_attached("n", "a") && !nodes.is_attached("m", "a"));
-        nodes.remove(Related::Attachment, "", "a");
+        nodes.remove(NodeGraphObject::Attachment, "", "a");
         assert!(!nodes.is_attached("n", "a"));
     }
 }

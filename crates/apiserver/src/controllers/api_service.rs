@@ -35,18 +35,18 @@ use crate::write::{create, patch};
 /// UPSTREAM: kube-aggregator pkg/apiserver/apiserver.go (resync of thirty seconds)
 const RESYNC: Duration = Duration::from_secs(30);
 /// The initial backoff after a failure; it doubles up to the resync interval.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 /// The delay that batches consecutive changes.
-const SETTLE: Duration = Duration::from_millis(20);
+const DEBOUNCE: Duration = Duration::from_millis(20);
 /// The number of concurrent availability checks.
-const AT_A_TIME: usize = 20;
+const MAX_CONCURRENT_CHECKS: usize = 20;
 
 const GROUP: &str = "apiregistration.k8s.io";
 const PLURAL: &str = "apiservices";
 
 /// The time of the next check of an APIService, and the number of failures.
 #[derive(Debug, Clone, Copy)]
-struct Due {
+struct NextCheck {
     at: Instant,
     failures: u32,
 }
@@ -54,7 +54,7 @@ struct Due {
 /// Checks APIServices until it is dropped.
 pub(super) async fn run(context: Arc<Context>) {
     let aggregator = Arc::clone(&context.writer.storage.effects().aggregator);
-    let mut due: HashMap<String, Due> = HashMap::new();
+    let mut due: HashMap<String, NextCheck> = HashMap::new();
     let mut looking: JoinSet<(String, bool)> = JoinSet::new();
     let mut busy: Vec<String> = Vec::new();
     forget(&context, &aggregator.services()).await;
@@ -65,22 +65,22 @@ pub(super) async fn run(context: Arc<Context>) {
         due.retain(|name, _| services.contains_key(name));
         for (name, service) in services.iter() {
             let is_due = due.get(name).is_none_or(|due| due.at <= now);
-            if !is_due || busy.contains(name) || looking.len() >= AT_A_TIME {
+            if !is_due || busy.contains(name) || looking.len() >= MAX_CONCURRENT_CHECKS {
                 continue;
             }
             busy.push(name.clone());
             let (context, aggregator) = (Arc::clone(&context), Arc::clone(&aggregator));
             let (name, service) = (name.clone(), service.clone());
             looking.spawn(async move {
-                let passed = look(&context, &aggregator, &name, &service).await;
+                let passed = reconcile(&context, &aggregator, &name, &service).await;
                 (name, passed)
             });
         }
         let next = due.values().map(|due| due.at).min();
-        let next = next.unwrap_or(now + RESYNC).max(now + SETTLE);
+        let next = next.unwrap_or(now + RESYNC).max(now + DEBOUNCE);
         tokio::select! {
             () = aggregator.changed() => {
-                tokio::time::sleep(SETTLE).await;
+                tokio::time::sleep(DEBOUNCE).await;
                 // Any change may affect all of them.
                 for due in due.values_mut() {
                     due.at = due.at.min(Instant::now());
@@ -99,10 +99,10 @@ pub(super) async fn run(context: Arc<Context>) {
                 };
                 let pause = match failures {
                     0 => RESYNC,
-                    failures => RESYNC.min(FIRST_PAUSE * 2_u32.saturating_pow(failures - 1)),
+                    failures => RESYNC.min(INITIAL_BACKOFF * 2_u32.saturating_pow(failures - 1)),
                 };
                 let at = Instant::now() + pause;
-                due.insert(name, Due { at, failures });
+                due.insert(name, NextCheck { at, failures });
             }
             () = tokio::time::sleep_until(next) => {}
         }
@@ -209,7 +209,7 @@ async fn take(context: &Context, name: &str, step: Step<'_>) {
 }
 
 /// Checks an APIService. Returns false if it should be checked again soon.
-async fn look(
+async fn reconcile(
     context: &Context,
     aggregator: &Aggregator,
     name: &str,

@@ -22,14 +22,14 @@ use crate::write::strategy;
 use crate::write::update::Change;
 
 /// The maximum number of steps: names, schema, approval, establishment.
-const STEPS: usize = 4;
+const MAX_STEPS: usize = 4;
 
 /// The page size of a removal.
 const PAGE: usize = 1000;
 
 /// Updates the status of a CustomResourceDefinition, or removes it. Returns true if complete; objects with finalizers
 /// are left.
-pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
+pub(super) async fn reconcile(context: &Context, name: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
     let Some(definitions) =
@@ -39,7 +39,7 @@ pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
     };
     let key = writer.storage.key(definitions, "", name);
     // Each step is a separate write, as in upstream's controllers.
-    for _ in 0..STEPS {
+    for _ in 0..MAX_STEPS {
         let Some(entry) = writer.storage.entry(&key).await? else {
             return Ok(true);
         };

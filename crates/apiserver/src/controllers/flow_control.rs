@@ -32,7 +32,7 @@ const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
 const DANGLING: &str = "Dangling";
 
 /// Reconciles all of them. Returns true if anything was changed.
-pub(super) async fn look(context: &Context) -> Outcome<bool> {
+pub(super) async fn reconcile(context: &Context) -> Outcome<bool> {
     let snapshot = context.writer.registry.snapshot();
     let (Some(levels), Some(schemas)) = (
         snapshot.find(GROUP, "v1", LEVELS),

@@ -59,7 +59,7 @@ struct Item<'i> {
 
 /// The owners of an object by their state.
 #[derive(Default)]
-struct Owners<'r> {
+struct ClassifiedOwners<'r> {
     solid: usize,
     /// Missing, or another object of the same name.
     dangling: Vec<&'r str>,
@@ -74,7 +74,7 @@ enum OwnerState {
 }
 
 /// Processes one object. Returns the keys of the objects to process next.
-pub(super) async fn look(
+pub(super) async fn reconcile(
     context: &Context,
     graph: &Mutex<Graph>,
     key: &str,
@@ -152,7 +152,7 @@ impl<'i> Item<'i> {
         graph: &Mutex<Graph>,
         snapshot: &Snapshot,
     ) -> Outcome<()> {
-        let mut owners = Owners::default();
+        let mut owners = ClassifiedOwners::default();
         for reference in self.meta.references() {
             let uid = reference.uid.as_str();
             match self.owner(context, graph, snapshot, reference).await? {
@@ -167,7 +167,9 @@ impl<'i> Item<'i> {
             if owners.dangling.is_empty() {
                 return Ok(());
             }
-            return self.disown(context, &owners.dangling).await;
+            return self
+                .remove_owner_references(context, &owners.dangling)
+                .await;
         }
         let policy = if !owners.waiting.is_empty() && lock(graph).has_dependents(&self.meta.uid) {
             let in_a_circle = {
@@ -177,7 +179,7 @@ impl<'i> Item<'i> {
             };
             if in_a_circle && self.blocks_owners() {
                 // In a cycle no object would be deleted first: this one waits, but its owners need not.
-                self.unblock(context).await?;
+                self.clear_block_owner_deletion(context).await?;
                 let key = context
                     .writer
                     .storage
@@ -256,7 +258,7 @@ impl<'i> Item<'i> {
             self.remove_finalizer(context, FOREGROUND).await?;
         } else if in_a_circle {
             // All objects of a cycle were marked before any of them was known to wait.
-            self.unblock(context).await?;
+            self.clear_block_owner_deletion(context).await?;
         }
         Ok(in_the_way)
     }
@@ -272,7 +274,11 @@ impl<'i> Item<'i> {
         let keys = lock(graph).dependents_of(&self.meta.uid);
         for key in keys {
             let freed = match Item::find(context, snapshot, &key).await {
-                Ok(Some(dependent)) => dependent.disown(context, &[&self.meta.uid]).await,
+                Ok(Some(dependent)) => {
+                    dependent
+                        .remove_owner_references(context, &[&self.meta.uid])
+                        .await
+                }
                 other => other.map(drop),
             };
             failed = freed.err().or(failed);
@@ -299,7 +305,7 @@ impl<'i> Item<'i> {
     }
 
     /// Removes the references to these owners.
-    async fn disown(&self, context: &Context, uids: &[&str]) -> Outcome<()> {
+    async fn remove_owner_references(&self, context: &Context, uids: &[&str]) -> Outcome<()> {
         self.change(context, |object| {
             change_references(object, |references| {
                 references.retain(|reference| {
@@ -317,7 +323,7 @@ impl<'i> Item<'i> {
     }
 
     /// Removes `blockOwnerDeletion`, so that the owners do not wait for the object.
-    async fn unblock(&self, context: &Context) -> Outcome<()> {
+    async fn clear_block_owner_deletion(&self, context: &Context) -> Outcome<()> {
         self.change(context, |object| {
             change_references(object, |references| {
                 let references = references.iter_mut().filter_map(Value::as_object_mut);
@@ -349,7 +355,7 @@ impl<'i> Item<'i> {
             ..Change::new(&context.writer, &request, &options)
         };
         let changed = it.edit(change).await;
-        unless_gone(changed.map(drop))
+        ignore_not_found(changed.map(drop))
     }
 
     async fn delete(&self, context: &Context, policy: &str) -> Outcome<()> {
@@ -364,12 +370,12 @@ impl<'i> Item<'i> {
             ..DeleteOptions::default()
         };
         let deletion = Deletion::of(&context.writer, &request);
-        unless_gone(deletion.run(options).await.map(drop))
+        ignore_not_found(deletion.run(options).await.map(drop))
     }
 }
 
 /// A deleted or recreated object needs no processing.
-fn unless_gone(result: Outcome<()>) -> Outcome<()> {
+fn ignore_not_found(result: Outcome<()>) -> Outcome<()> {
     match result {
         Err(failure) if failure.is_not_found() => Ok(()),
         other => other,

@@ -54,7 +54,7 @@ impl Identity {
     }
 
     /// Renews the Lease until the server stops.
-    pub(super) async fn keep(self, writer: Writer) {
+    pub(super) async fn run(self, writer: Writer) {
         loop {
             if let Err(failure) = self.renew(&writer).await {
                 tracing::warn!(error = failure.0.message, "identity lease not renewed");

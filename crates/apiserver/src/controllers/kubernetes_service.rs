@@ -30,7 +30,7 @@ pub(crate) struct Advertised(pub(crate) SocketAddr);
 
 impl Advertised {
     /// Maintains the endpoint until the server stops.
-    pub(super) async fn keep(self, writer: Writer) {
+    pub(super) async fn run(self, writer: Writer) {
         loop {
             if let Err(failure) = self.renew(&writer).await {
                 let error = failure.0.message;
@@ -94,7 +94,7 @@ impl Advertised {
             let place = OwnObject::new(writer, resource, NAMESPACE, NAME)?;
             let mut is_done = false;
             for _ in 0..ATTEMPTS {
-                is_done = bring_about(&place, &wanted).await?;
+                is_done = create_or_update(&place, &wanted).await?;
                 if is_done {
                     break;
                 }
@@ -143,7 +143,7 @@ impl Advertised {
 }
 
 /// Creates or updates an object. Returns false on a conflict with another writer.
-async fn bring_about(place: &OwnObject<'_>, wanted: &Value) -> Outcome<bool> {
+async fn create_or_update(place: &OwnObject<'_>, wanted: &Value) -> Outcome<bool> {
     let Some((mut object, revision)) = place.read().await? else {
         return place.create(wanted.clone()).await;
     };

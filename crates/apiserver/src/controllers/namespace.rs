@@ -33,7 +33,7 @@ fn user() -> UserInfo {
 
 /// Deletes the contents of a namespace. Returns true if complete; objects blocked by finalizers or webhooks are left,
 /// and reported in the conditions of the namespace.
-pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
+pub(super) async fn reconcile(context: &Context, name: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
     let Some(namespaces) = snapshot.find("", "v1", "namespaces") else {
@@ -48,13 +48,13 @@ pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
     if !metadata::is_deleting(&namespace) || !is_held {
         return Ok(true);
     }
-    let emptying = Emptying {
+    let emptying = ContentDeleter {
         writer,
         namespace: name,
         deleted_at: Time::parse(metadata::text(&namespace, "deletionTimestamp")).ok(),
     };
     let progress = emptying.run(&snapshot).await?;
-    tell(writer, namespaces, &namespace, &progress).await;
+    update_conditions(writer, namespaces, &namespace, &progress).await;
     if !progress.is_done() {
         return Ok(false);
     }
@@ -63,14 +63,14 @@ pub(super) async fn look(context: &Context, name: &str) -> Outcome<bool> {
 }
 
 /// The deletion of everything in a namespace.
-struct Emptying<'e> {
+struct ContentDeleter<'e> {
     writer: &'e Writer,
     namespace: &'e str,
     /// The time the namespace was deleted.
     deleted_at: Option<Time>,
 }
 
-impl Emptying<'_> {
+impl ContentDeleter<'_> {
     /// Deletes the objects in the namespace: Pods first, and nothing else while there are any.
     ///
     /// UPSTREAM: kubernetes pkg/controller/namespace/deletion (OrderedNamespaceDeletion)
@@ -104,12 +104,12 @@ impl Emptying<'_> {
     }
 
     /// Deletes the objects of one resource.
-    async fn delete_all(&self, resource: &Arc<Resource>) -> Outcome<Left> {
+    async fn delete_all(&self, resource: &Arc<Resource>) -> Outcome<RemainingObjects> {
         let entries = self.entries(resource).await?;
         if entries.is_empty() {
-            return Ok(Left::default());
+            return Ok(RemainingObjects::default());
         }
-        let is_waiting = resource.is("", "pods") && self.pods_have_time(&entries);
+        let is_waiting = resource.is("", "pods") && self.is_within_grace_period(&entries);
         for entry in &entries {
             if let Err(failure) = self.delete(resource, entry).await {
                 let error = failure.0.message;
@@ -119,13 +119,13 @@ impl Emptying<'_> {
                     "cannot delete an object in a terminating namespace"
                 );
                 // The rest of the collection is neither deleted nor counted.
-                return Ok(Left {
+                return Ok(RemainingObjects {
                     error: Some(error),
-                    ..Left::default()
+                    ..RemainingObjects::default()
                 });
             }
         }
-        let mut left = Left::default();
+        let mut left = RemainingObjects::default();
         for entry in &self.entries(resource).await? {
             left.count += 1;
             for finalizer in Finalizers::of(entry) {
@@ -170,7 +170,7 @@ impl Emptying<'_> {
     }
 
     /// Returns true during the grace period of Pods.
-    fn pods_have_time(&self, pods: &[Arc<Entry>]) -> bool {
+    fn is_within_grace_period(&self, pods: &[Arc<Entry>]) -> bool {
         let longest = pods.iter().filter_map(|entry| {
             let pod = encoding::tree(&entry.value)?;
             let phase = pod.pointer("/status/phase").and_then(Value::as_str);
@@ -199,7 +199,7 @@ fn contents(snapshot: &Snapshot) -> Vec<&Arc<Resource>> {
 
 /// The remaining objects of one resource.
 #[derive(Debug, Default)]
-struct Left {
+struct RemainingObjects {
     count: usize,
     /// The number of objects per finalizer.
     finalizers: BTreeMap<String, usize>,
@@ -231,7 +231,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn add(&mut self, resource: &Resource, left: Left) {
+    fn add(&mut self, resource: &Resource, left: RemainingObjects) {
         if left.count > 0 {
             let name = format!("{}.{}", resource.plural(), resource.group());
             self.remaining.insert(name, left.count);
@@ -354,7 +354,12 @@ impl Condition {
 }
 
 /// Updates the conditions of a namespace. The deletion continues if that fails.
-async fn tell(writer: &Writer, namespaces: &Arc<Resource>, namespace: &Value, progress: &Progress) {
+async fn update_conditions(
+    writer: &Writer,
+    namespaces: &Arc<Resource>,
+    namespace: &Value,
+    progress: &Progress,
+) {
     let now = metadata::now().to_string();
     let with_conditions = |namespace: &Value| {
         let told = namespace.pointer("/status/conditions");

@@ -68,7 +68,7 @@ pub(super) fn namespace_of(key: &str) -> Option<&str> {
 }
 
 /// Returns true if a namespace has its default objects, created by any server.
-pub(super) async fn are_there(context: &Context, namespace: &str) -> Outcome<bool> {
+pub(super) async fn exist(context: &Context, namespace: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
     for (plural, _, object) in objects(context.settings.enabled, namespace, "") {
@@ -85,7 +85,7 @@ pub(super) async fn are_there(context: &Context, namespace: &str) -> Outcome<boo
 }
 
 /// Creates missing default objects. Returns true if any were missing.
-pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
+pub(super) async fn reconcile(context: &Context, namespace: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
     let mut changed = false;

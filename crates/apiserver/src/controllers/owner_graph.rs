@@ -15,7 +15,7 @@ use crate::write::delete::{FOREGROUND, ORPHAN};
 /// The maximum number of remembered deleted owners.
 ///
 /// UPSTREAM: kubernetes pkg/controller/garbagecollector/graph_builder.go (absentOwnerCache)
-const GONE_MAX: usize = 500;
+const ABSENT_OWNER_CACHE_SIZE: usize = 500;
 
 /// The metadata fields that the graph is built from.
 #[derive(Debug, Default, Deserialize)]
@@ -92,23 +92,23 @@ pub(super) struct Graph {
     by_owner: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// The keys of owners that wait for the deletion of their dependents, by UID.
     waiting: HashMap<Arc<str>, Arc<str>>,
-    gone: Gone,
+    gone: AbsentOwnerCache,
 }
 
 /// Owners whose deletion was observed, so that objects of a removed kind are not requested.
 #[derive(Debug, Default)]
-struct Gone {
+struct AbsentOwnerCache {
     order: VecDeque<Arc<str>>,
     uids: HashSet<Arc<str>>,
 }
 
-impl Gone {
+impl AbsentOwnerCache {
     fn add(&mut self, uid: &Arc<str>) {
         if !self.uids.insert(Arc::clone(uid)) {
             return;
         }
         self.order.push_back(Arc::clone(uid));
-        if self.order.len() > GONE_MAX
+        if self.order.len() > ABSENT_OWNER_CACHE_SIZE
             && let Some(oldest) = self.order.pop_front()
         {
             self.uids.remove(&oldest);
@@ -189,7 +189,7 @@ impl Graph {
                 look.push(Arc::clone(waiting));
             }
             if !still {
-                self.disown(key, &old.uid);
+                self.remove_dependent(key, &old.uid);
             }
         }
         let named =
@@ -236,11 +236,11 @@ impl Graph {
             if let Some(waiting) = self.waiting.get(&owner.uid) {
                 look.push(Arc::clone(waiting));
             }
-            self.disown(key, &owner.uid);
+            self.remove_dependent(key, &owner.uid);
         }
     }
 
-    fn disown(&mut self, key: &Arc<str>, owner: &Arc<str>) {
+    fn remove_dependent(&mut self, key: &Arc<str>, owner: &Arc<str>) {
         if let Some(keys) = self.by_owner.get_mut(owner) {
             keys.remove(key);
             if keys.is_empty() {
@@ -424,11 +424,14 @@ mod tests {
 
     #[test]
     fn remembers_few_of_the_gone() {
-        let mut gone = Gone::default();
-        for number in 0..2 * GONE_MAX {
+        let mut gone = AbsentOwnerCache::default();
+        for number in 0..2 * ABSENT_OWNER_CACHE_SIZE {
             gone.add(&number.to_string().into());
         }
-        assert_eq!((gone.order.len(), gone.uids.len()), (GONE_MAX, GONE_MAX));
+        assert_eq!(
+            (gone.order.len(), gone.uids.len()),
+            (ABSENT_OWNER_CACHE_SIZE, ABSENT_OWNER_CACHE_SIZE)
+        );
         assert!(gone.uids.contains("999") && !gone.uids.contains("1"));
     }
 }

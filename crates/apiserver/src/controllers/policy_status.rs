@@ -28,7 +28,7 @@ const FIELD_MANAGER: &str = "validatingadmissionpolicy-status";
 const MAX_KINDS: usize = 10;
 
 /// Checks a policy whose latest generation has not been checked.
-pub(super) async fn look(context: &Context, name: &str) -> Outcome<()> {
+pub(super) async fn reconcile(context: &Context, name: &str) -> Outcome<()> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
     let policies = snapshot.find(

@@ -99,7 +99,7 @@ pub(super) fn freed_by(key: &str) -> Option<String> {
 
 /// Adds the finalizer to an object, or removes it from one that is terminating and not in use. Returns true if
 /// complete.
-pub(super) async fn look(context: &Context, key: &str) -> Outcome<bool> {
+pub(super) async fn reconcile(context: &Context, key: &str) -> Outcome<bool> {
     let writer = &context.writer;
     let Some(kind) = Protected::of(key) else {
         return Ok(true);

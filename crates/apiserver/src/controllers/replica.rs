@@ -17,7 +17,7 @@ use crate::write::Writer;
 /// The maximum time that a stopping server waits for the store.
 ///
 /// UPSTREAM: kubernetes pkg/controlplane/controller/kubernetesservice/controller.go (Stop)
-const PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One of several servers.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Replica {
         if let Some(identity) = &identity {
             let candidate = Candidate::new(&identity.holder, Times::default());
             threads.spawn(tasks.until_stopped(candidate.run(writer.clone(), leader)));
-            threads.spawn(tasks.until_stopped(identity.clone().keep(writer.clone())));
+            threads.spawn(tasks.until_stopped(identity.clone().run(writer.clone())));
             threads.spawn(tasks.until_stopped(identity_lease::collect(writer.clone())));
         }
         let ip = match advertised {
@@ -54,7 +54,7 @@ impl Replica {
         };
         let advertised = ip.map(|ip| {
             let advertised = Advertised(SocketAddr::new(ip, address.port()));
-            let keeping = tasks.until_draining(advertised.keep(writer.clone()));
+            let keeping = tasks.until_draining(advertised.run(writer.clone()));
             (advertised, threads.spawn(keeping))
         });
         Self {
@@ -79,7 +79,7 @@ impl Replica {
             let _ = keeping.await;
             advertised.remove(&self.writer).await
         };
-        match tokio::time::timeout(PATIENCE, removing).await {
+        match tokio::time::timeout(STOP_TIMEOUT, removing).await {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
                 tracing::warn!(
@@ -99,7 +99,10 @@ impl Replica {
             return;
         };
         let releasing = leader_election::release(&self.writer, &identity.holder);
-        if !matches!(tokio::time::timeout(PATIENCE, releasing).await, Ok(Ok(()))) {
+        if !matches!(
+            tokio::time::timeout(STOP_TIMEOUT, releasing).await,
+            Ok(Ok(()))
+        ) {
             tracing::warn!("controller lease not released, it stays until it expires");
         }
     }

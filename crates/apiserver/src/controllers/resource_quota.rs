@@ -111,7 +111,7 @@ fn is_unsettled(entry: &Entry, previous: Option<&Entry>) -> bool {
 }
 
 /// Counts the usage in a namespace, and updates its quotas. Returns true if anything changed.
-pub(super) async fn look(context: &Context, namespace: &str) -> Outcome<bool> {
+pub(super) async fn reconcile(context: &Context, namespace: &str) -> Outcome<bool> {
     let snapshot = context.writer.registry.snapshot();
     let quotas = snapshot
         .find("", "v1", "resourcequotas")

@@ -58,7 +58,7 @@ fn compile(selector: &Value) -> Option<Selector> {
 }
 
 /// Updates every aggregated role. Returns true if any was changed.
-pub(super) async fn look(context: &Context) -> Outcome<bool> {
+pub(super) async fn reconcile(context: &Context) -> Outcome<bool> {
     let writer = &context.writer;
     let snapshot = writer.registry.snapshot();
     let Some(resource) = snapshot.find(GROUP, "v1", "clusterroles") else {

@@ -26,7 +26,7 @@ const WORKERS: usize = 20;
 /// The page size of the initial list.
 const PAGE: usize = 500;
 /// The pause before a retry after a storage failure.
-const STORAGE_PAUSE: Duration = Duration::from_secs(1);
+const STORAGE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The resync interval of quota usage.
 ///
@@ -111,7 +111,7 @@ impl Controllers {
                 Some(ReadError::Compacted(_)) => {}
                 Some(error) => {
                     tracing::warn!(%error, "controllers cannot read the store");
-                    tokio::time::sleep(STORAGE_PAUSE).await;
+                    tokio::time::sleep(STORAGE_RETRY_DELAY).await;
                 }
                 // Work in progress is abandoned: another server takes over.
                 None => {
@@ -128,7 +128,7 @@ impl Controllers {
     async fn follow(&mut self) -> ReadError {
         let store = Arc::clone(self.context.writer.storage.store());
         let began = match self.acts {
-            true => self.read_everything().await,
+            true => self.list_all().await,
             false => store.revision().await.map_err(ReadError::from),
         };
         let revision = match began {
@@ -159,7 +159,7 @@ impl Controllers {
                     // Work whose worker panicked is retried like failed work.
                     let (came, look) = ended.unwrap_or((Came::Failed, Vec::new()));
                     self.queue.finish(work, came, Instant::now());
-                    self.look_at(look);
+                    self.enqueue_all(look);
                 }
                 () = until(due), if room && due.is_some() => {}
                 // Releases charges of writes that failed afterwards.
@@ -173,7 +173,7 @@ impl Controllers {
     }
 
     /// Reads stored objects into a new graph: busy workers must not see a partial one.
-    async fn read_everything(&mut self) -> Result<Revision, ReadError> {
+    async fn list_all(&mut self) -> Result<Revision, ReadError> {
         let store = Arc::clone(self.context.writer.storage.store());
         let graph: Arc<Mutex<Graph>> = Arc::default();
         let mut at = ReadAt::Latest;
@@ -231,7 +231,7 @@ impl Controllers {
                     Event::Delete { previous, .. } => graph.removed(previous),
                 }
             };
-            self.look_at(look);
+            self.enqueue_all(look);
         }
         if on.role_aggregation && key.starts_with(CLUSTER_ROLES) {
             self.queue.add(Work::Aggregate);
@@ -251,7 +251,7 @@ impl Controllers {
             self.queue.add(Work::Protect(Arc::clone(key)));
         }
         if let Some(prefix) = protection::freed_by(key) {
-            self.queue.hurry_protected(&prefix);
+            self.queue.retry_protected(&prefix);
         }
         if on.namespace {
             self.observe_deletion(event);
@@ -291,13 +291,13 @@ impl Controllers {
                 // group, plural, namespace, name
                 let mut parts = key.trim_start_matches('/').splitn(4, '/').skip(2);
                 if let (Some(namespace), Some(_)) = (parts.next(), parts.next()) {
-                    self.queue.hurry(Work::EmptyNamespace(namespace.into()));
+                    self.queue.retry_now(Work::EmptyNamespace(namespace.into()));
                 }
             }
         }
     }
 
-    fn look_at(&mut self, keys: Vec<Arc<str>>) {
+    fn enqueue_all(&mut self, keys: Vec<Arc<str>>) {
         for key in keys {
             self.queue.add(Work::Collect(key));
         }
@@ -362,41 +362,47 @@ async fn perform(
     storage.effects_applied().await?;
     let done = match work {
         Work::Collect(key) => {
-            let look = garbage_collector::look(context, graph, key).await?;
+            let look = garbage_collector::reconcile(context, graph, key).await?;
             return Ok((Came::Done, look));
         }
         Work::Namespace(name) if !acts => {
-            if namespace_defaults::are_there(context, name).await? {
+            if namespace_defaults::exist(context, name).await? {
                 let key = format!("{NAMESPACES}{name}");
-                storage.settled().tell(&key, revision);
+                storage.reconciled().notify(&key, revision);
             }
             Ok(Came::Done)
         }
         Work::Namespace(name) => {
-            let changed = namespace_defaults::look(context, name).await;
+            let changed = namespace_defaults::reconcile(context, name).await;
             storage
-                .settled()
-                .tell(&format!("{NAMESPACES}{name}"), revision);
+                .reconciled()
+                .notify(&format!("{NAMESPACES}{name}"), revision);
             changed.map(changed_or_done)
         }
         // Usage changes whenever there is something to count.
-        Work::Quotas(namespace) => resource_quota::look(context, namespace)
+        Work::Quotas(namespace) => resource_quota::reconcile(context, namespace)
             .await
             .map(|_| Came::Done),
-        Work::PolicyStatus(name) => policy_status::look(context, name)
+        Work::PolicyStatus(name) => policy_status::reconcile(context, name)
             .await
             .map(|()| Came::Done),
-        Work::EmptyNamespace(name) => namespace::look(context, name).await.map(done_or_failed),
+        Work::EmptyNamespace(name) => namespace::reconcile(context, name)
+            .await
+            .map(done_or_failed),
         Work::Definition(name) => {
-            let settled = definition::look(context, name).await;
+            let reconciled = definition::reconcile(context, name).await;
             storage
-                .settled()
-                .tell(&format!("{DEFINITIONS}{name}"), revision);
-            settled.map(done_or_failed)
+                .reconciled()
+                .notify(&format!("{DEFINITIONS}{name}"), revision);
+            reconciled.map(done_or_failed)
         }
-        Work::Protect(key) => protection::look(context, key).await.map(done_or_failed),
-        Work::FlowControl => flow_control::look(context).await.map(changed_or_done),
-        Work::Aggregate => role_aggregation::look(context).await.map(changed_or_done),
+        Work::Protect(key) => protection::reconcile(context, key)
+            .await
+            .map(done_or_failed),
+        Work::FlowControl => flow_control::reconcile(context).await.map(changed_or_done),
+        Work::Aggregate => role_aggregation::reconcile(context)
+            .await
+            .map(changed_or_done),
     };
     Ok((done?, Vec::new()))
 }

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The initial backoff; it doubles with every failure.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
 /// The maximum backoff: a write that a webhook rejects is retried about once a minute.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// The maximum backoff of a deletion blocked by finalizers: their removal is not a separate event.
-const LONGEST_DELETION_PAUSE: Duration = Duration::from_secs(10);
+const MAX_DELETION_BACKOFF: Duration = Duration::from_secs(10);
 /// The number of consecutive changes that suggests that another writer reverts them.
-const PATIENCE: u32 = 8;
+const REVERT_THRESHOLD: u32 = 8;
 
 /// A work item.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,7 +95,7 @@ impl Queue {
                     work,
                     Work::Namespace(_) | Work::Quotas(_) | Work::Aggregate | Work::FlowControl
                 );
-                if hears_itself && item.tries > PATIENCE {
+                if hears_itself && item.tries > REVERT_THRESHOLD {
                     return;
                 }
                 let at = *at;
@@ -123,7 +123,7 @@ impl Queue {
     }
 
     /// Retries a failed item immediately.
-    pub(super) fn hurry(&mut self, work: Work) {
+    pub(super) fn retry_now(&mut self, work: Work) {
         let failed = |item: &Item| item.tries > 0 && matches!(item.state, State::Later(_));
         if self.items.get(&work).is_some_and(failed) {
             self.add(work);
@@ -131,12 +131,12 @@ impl Queue {
     }
 
     /// The same for all protected objects with a key prefix.
-    pub(super) fn hurry_protected(&mut self, prefix: &str) {
+    pub(super) fn retry_protected(&mut self, prefix: &str) {
         let later = self.later.iter().map(|(_, work)| work);
         let those =
             later.filter(|work| matches!(work, Work::Protect(key) if key.starts_with(prefix)));
         for work in those.cloned().collect::<Vec<_>>() {
-            self.hurry(work);
+            self.retry_now(work);
         }
     }
 
@@ -180,11 +180,12 @@ impl Queue {
             }
             Result::Changed => {
                 item.tries = item.tries.saturating_add(1);
-                (item.tries > PATIENCE).then(|| pause(&work, item.tries - PATIENCE))
+                (item.tries > REVERT_THRESHOLD)
+                    .then(|| backoff(&work, item.tries - REVERT_THRESHOLD))
             }
             Result::Failed => {
                 item.tries = item.tries.saturating_add(1);
-                Some(pause(&work, item.tries))
+                Some(backoff(&work, item.tries))
             }
         };
         match pause {
@@ -201,18 +202,18 @@ impl Queue {
     }
 }
 
-fn pause(work: &Work, tries: u32) -> Duration {
+fn backoff(work: &Work, tries: u32) -> Duration {
     let doublings = tries.saturating_sub(1).min(16);
     let longest = match work {
-        Work::EmptyNamespace(_) | Work::Definition(_) | Work::Protect(_) => LONGEST_DELETION_PAUSE,
+        Work::EmptyNamespace(_) | Work::Definition(_) | Work::Protect(_) => MAX_DELETION_BACKOFF,
         Work::Collect(_)
         | Work::Namespace(_)
         | Work::Quotas(_)
         | Work::PolicyStatus(_)
         | Work::FlowControl
-        | Work::Aggregate => LONGEST_PAUSE,
+        | Work::Aggregate => MAX_BACKOFF,
     };
-    (FIRST_PAUSE * 2_u32.pow(doublings)).min(longest)
+    (INITIAL_BACKOFF * 2_u32.pow(doublings)).min(longest)
 }
 
 #[cfg(test)]
@@ -245,14 +246,14 @@ mod tests {
         let now = Instant::now();
         let at = now + Duration::from_secs(1);
         let mut queue = Queue::default();
-        queue.hurry(object("a"));
+        queue.retry_now(object("a"));
         assert_eq!(queue.take(at), None, "nobody asked for it");
         queue.add_later(object("a"), at);
-        queue.hurry(object("a"));
+        queue.retry_now(object("a"));
         assert_eq!(queue.take(now), None, "it waits for its time");
         assert_eq!(queue.take(at), Some(object("a")));
         queue.finish(object("a"), Result::Failed, at);
-        queue.hurry(object("a"));
+        queue.retry_now(object("a"));
         assert_eq!(queue.take(at), Some(object("a")));
     }
 
@@ -265,7 +266,7 @@ mod tests {
             let work = queue.take(now).unwrap();
             queue.finish(work, Result::Failed, now);
         }
-        queue.hurry_protected("/claims/a/");
+        queue.retry_protected("/claims/a/");
         assert_eq!(queue.take(now), Some(Work::Protect("/claims/a/x".into())));
         assert_eq!(queue.take(now), None);
     }
@@ -282,11 +283,11 @@ mod tests {
             assert_eq!(queue.take(now), None);
             let due = queue.next_due().unwrap();
             let pause = due - now;
-            assert!(pause >= before && pause <= LONGEST_PAUSE);
+            assert!(pause >= before && pause <= MAX_BACKOFF);
             before = pause;
             now = due;
         }
-        assert_eq!(before, LONGEST_PAUSE);
+        assert_eq!(before, MAX_BACKOFF);
         // New events are not delayed.
         assert_eq!(queue.take(now), Some(object("a")));
         queue.finish(object("a"), Result::Failed, now);
@@ -307,7 +308,7 @@ mod tests {
             queue.finish(Work::Aggregate, Result::Changed, now);
             queue.add(Work::Aggregate);
         }
-        assert_eq!(looks, PATIENCE + 1);
+        assert_eq!(looks, REVERT_THRESHOLD + 1);
         assert!(queue.next_due().is_some());
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lockgate_api::admission::GroupVersionKind;
-use lockgate_certs::{Authority, Terms};
-use lockgate_workloads::{Api, Author, Edit, Kind, Refused, Settings, SigningTerms, Target};
+use lockgate_certs::{Authority, SigningProfile};
+use lockgate_workloads::{Api, Author, Edit, Kind, Rejected, Settings, SigningTerms, Target};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -54,8 +54,8 @@ struct Recipes {
     authority: Authority,
 }
 
-fn refused(Failure(status): Failure) -> Refused {
-    Refused(status)
+fn refused(Failure(status): Failure) -> Rejected {
+    Rejected(status)
 }
 
 impl Recipes {
@@ -151,25 +151,30 @@ impl Recipes {
 
 #[async_trait]
 impl Api for Recipes {
-    async fn create(&self, by: &Author, kind: Kind, object: Value) -> Result<Value, Refused> {
+    async fn create(&self, by: &Author, kind: Kind, object: Value) -> Result<Value, Rejected> {
         self.insert(by, kind, object).await.map_err(refused)
     }
 
-    async fn edit(&self, by: &Author, at: Target<'_>, edit: Edit<'_>) -> Result<Value, Refused> {
+    async fn edit(&self, by: &Author, at: Target<'_>, edit: Edit<'_>) -> Result<Value, Rejected> {
         self.change(by, at, edit).await.map_err(refused)
     }
 
-    async fn delete(&self, by: &Author, at: Target<'_>, grace: Option<i64>) -> Result<(), Refused> {
+    async fn delete(
+        &self,
+        by: &Author,
+        at: Target<'_>,
+        grace: Option<i64>,
+    ) -> Result<(), Rejected> {
         self.remove(by, at, grace).await.map_err(refused)
     }
 
-    async fn bind(&self, pod: Target<'_>, node: &str) -> Result<(), Refused> {
+    async fn bind(&self, pod: Target<'_>, node: &str) -> Result<(), Rejected> {
         self.assign(pod, node).await.map_err(refused)
     }
 
     fn sign(&self, request_pem: &str, terms: SigningTerms<'_>) -> Option<String> {
         let has = |usage: &str| terms.usages.iter().any(|one| one == usage);
-        let terms = Terms {
+        let terms = SigningProfile {
             server: has("server auth"),
             client: has("client auth"),
             lifetime: Duration::from_secs(u64::try_from(terms.seconds).ok()?),
@@ -180,7 +185,7 @@ impl Api for Recipes {
             .ok()
     }
 
-    async fn settled(&self) {
+    async fn effects_applied(&self) {
         // A check that is too early is repeated.
         let _ = self.writer.storage.effects_applied().await;
     }

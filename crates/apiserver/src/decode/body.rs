@@ -5,7 +5,7 @@
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use lockgate_api::admission::answer::GROUP_KINDS;
+use lockgate_api::admission::response::GROUP_KINDS;
 use lockgate_api::document::{self, Document, Kind, json, tree, yaml};
 use lockgate_api::meta::type_meta::{TypeMeta, TypeMetaError};
 use lockgate_go::quote::quote;
@@ -17,7 +17,7 @@ use crate::decode::options::FieldValidation;
 use crate::error::{Outcome, bad_request, too_large, too_many_requests};
 use crate::http::in_flight::{InFlight, Permit, TREE};
 use crate::http::limits;
-use crate::http::negotiate::Sent;
+use crate::http::negotiate::BodyEncoding;
 use crate::registry::shape_error::ShapeError;
 use crate::registry::{Resource, Shape, api_version};
 
@@ -28,7 +28,7 @@ const SMALL: usize = 16 << 10;
 /// turns out to be small.
 pub(crate) async fn read(
     body: &mut Incoming,
-    room: &InFlight,
+    memory: &InFlight,
     user: &str,
 ) -> Outcome<(Bytes, Option<Permit>)> {
     let too_large = || {
@@ -56,7 +56,11 @@ pub(crate) async fn read(
             return too_large();
         }
         if so_far > SMALL && permit.is_none() {
-            permit = Some(room.take(user, size * TREE).ok_or_else(too_many_requests)?);
+            permit = Some(
+                memory
+                    .take(user, size * TREE)
+                    .ok_or_else(too_many_requests)?,
+            );
         }
         // Most bodies arrive in a single chunk, which is not copied.
         if first.is_empty() {
@@ -76,8 +80,8 @@ pub(crate) async fn read(
 
 /// Waits for memory for the object trees of a large body. A text of many tiny objects becomes a tree many times its
 /// size, and concurrent bodies of one user are processed in sequence.
-pub(crate) async fn tree_room(body: &[u8], trees: &InFlight, user: &str) -> Outcome<Permit> {
-    let taken = trees.take_in_turn(user, tree_bytes(body), limits::TREE_ROOM);
+pub(crate) async fn reserve_trees(body: &[u8], trees: &InFlight, user: &str) -> Outcome<Permit> {
+    let taken = trees.take_timeout(user, tree_bytes(body), limits::TREE_MEMORY_TIMEOUT);
     taken.await.ok_or_else(too_many_requests)
 }
 
@@ -163,7 +167,7 @@ pub(crate) struct Decoded {
 /// Decodes a body as an object of an expected kind, with the defaults of its version.
 pub(crate) fn decode(
     body: &[u8],
-    sent: Sent,
+    encoding: BodyEncoding,
     expected: Expected<'_>,
     validation: FieldValidation,
 ) -> Outcome<Decoded> {
@@ -174,7 +178,7 @@ pub(crate) fn decode(
             summary(body)
         ))
     };
-    let parsed = Parsed::read(body, sent).map_err(|error| unrecognized(&error.to_string()))?;
+    let parsed = Parsed::read(body, encoding).map_err(|error| unrecognized(&error.to_string()))?;
     let found = parsed.type_meta();
     let found = found.map_err(|error| unrecognized(&error.to_string()))?;
     // UPSTREAM: apiextensions-apiserver pkg/apiserver/customresource_handler.go decodes without
@@ -296,12 +300,12 @@ pub(crate) enum Parsed<'b> {
 
 impl<'b> Parsed<'b> {
     /// Parses a body; errors have upstream's messages.
-    pub(crate) fn read(body: &'b [u8], sent: Sent) -> Result<Self, ParseError> {
-        if sent == Sent::Protobuf {
+    pub(crate) fn read(body: &'b [u8], encoding: BodyEncoding) -> Result<Self, ParseError> {
+        if encoding == BodyEncoding::Protobuf {
             let envelope = Envelope::open(body).map_err(ParseError::Protobuf);
             return envelope.map(Self::Protobuf);
         }
-        parse(body, sent)
+        parse(body, encoding)
             .map(Self::Document)
             .map_err(|error| match error {
                 // It is converted to JSON before its type is read.
@@ -492,11 +496,13 @@ pub(crate) fn decode_value(value: Value, resource: &Resource) -> Outcome<Value> 
 }
 
 /// Parses a body; errors have the messages of Go's parser.
-pub(crate) fn parse(body: &[u8], sent: Sent) -> Result<Document, ParseError> {
-    let document = match sent {
-        Sent::Json => json::parse(body).map_err(|error| ParseError::Syntax(error.message))?,
-        Sent::Protobuf => return Err(ParseError::NotText),
-        Sent::Yaml => yaml::parse_like_kubernetes(body).map_err(ParseError::Yaml)?,
+pub(crate) fn parse(body: &[u8], encoding: BodyEncoding) -> Result<Document, ParseError> {
+    let document = match encoding {
+        BodyEncoding::Json => {
+            json::parse(body).map_err(|error| ParseError::Syntax(error.message))?
+        }
+        BodyEncoding::Protobuf => return Err(ParseError::NotText),
+        BodyEncoding::Yaml => yaml::parse_like_kubernetes(body).map_err(ParseError::Yaml)?,
     };
     if is_deeper_than(document.root(), limits::BODY_DEPTH) {
         return Err(ParseError::TooDeep);

@@ -181,12 +181,12 @@ impl WriteOptions {
     pub(crate) fn to_object(&self, kind: &'static str) -> Object {
         static CREATE: OnceLock<Object> = OnceLock::new();
         static UPDATE: OnceLock<Object> = OnceLock::new();
-        let says_nothing = self.dry_run.is_empty()
+        let is_default = self.dry_run.is_empty()
             && self.field_manager.is_empty()
             && self.field_validation.is_empty();
         let shared = match kind {
-            "CreateOptions" if says_nothing => &CREATE,
-            "UpdateOptions" if says_nothing => &UPDATE,
+            "CreateOptions" if is_default => &CREATE,
+            "UpdateOptions" if is_default => &UPDATE,
             _ => return Object::new(self.to_value(kind)),
         };
         shared.get_or_init(|| self.to_value(kind).into()).clone()

@@ -11,7 +11,7 @@ use crate::decode::body::{self, ParseError};
 use crate::decode::options::FieldValidation;
 use crate::error::{Outcome, bad_request, too_large};
 use crate::http::limits;
-use crate::http::negotiate::{PatchType, Sent};
+use crate::http::negotiate::{BodyEncoding, PatchType};
 
 /// A decoded patch, and the strict decoding findings in it.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Patch {
         };
         match patch_type {
             PatchType::Json => {
-                let document = body::parse(bytes, Sent::Json)
+                let document = body::parse(bytes, BodyEncoding::Json)
                     .map_err(|error| undecodable(&error.to_string()))?;
                 if is_checked {
                     check_operations(document.root()).map_err(|error| undecodable(&error))?;
@@ -70,7 +70,7 @@ impl Patch {
                 })
             }
             PatchType::Merge | PatchType::Strategic => {
-                let document = body::parse(bytes, Sent::Json)
+                let document = body::parse(bytes, BodyEncoding::Json)
                     .map_err(|error| undecodable(&error.to_string()))?;
                 let value = tree::from_document(document.root());
                 if !value.is_object() {
@@ -88,7 +88,7 @@ impl Patch {
                 Ok(Read { patch, findings })
             }
             PatchType::Apply => {
-                let decoded = body::parse(bytes, Sent::Yaml);
+                let decoded = body::parse(bytes, BodyEncoding::Yaml);
                 let document = decoded.map_err(|error| {
                     let step = match error {
                         ParseError::Yaml(_) => "error converting YAML to JSON: ",

@@ -11,7 +11,7 @@ use lockgate_store::{Bloom, Entry};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::encoding::scan::{Unclear, plain_text};
+use crate::encoding::scan::{ScanError, plain_text};
 use crate::encoding::{self, labels};
 use crate::error::{Outcome, bad_request, corrupt, invalid};
 use crate::http::field_selector::{self, Term};
@@ -62,7 +62,7 @@ impl Selection {
             .map_err(|error| bad_request(error.to_string()))?;
         check_options(query)?;
         for term in &fields {
-            if !resource.shape.knows_field(&term.field) {
+            if !resource.shape.supports_field_label(&term.field) {
                 return Err(bad_request(resource.shape.unknown_field(&term.field)));
             }
         }
@@ -106,19 +106,19 @@ impl Selection {
     }
 
     /// Returns true if the labels of a stored object match; they are scanned without parsing.
-    fn scan_labels(&self, value: &[u8]) -> Result<bool, Unclear> {
+    fn scan_labels(&self, value: &[u8]) -> Result<bool, ScanError> {
         let labels = labels::scan(value)?;
         let is_unclear = Cell::new(false);
         let is_included = self.labels.matches_with(|key| {
             let found = labels.clone().find(key.as_bytes());
             let found = found.and_then(|value| value.map(plain_text).transpose());
-            found.unwrap_or_else(|Unclear| {
+            found.unwrap_or_else(|ScanError| {
                 is_unclear.set(true);
                 None
             })
         });
         if is_unclear.get() {
-            return Err(Unclear);
+            return Err(ScanError);
         }
         Ok(is_included)
     }

@@ -226,7 +226,7 @@ impl Encoded<'_> {
         options: &WriteOptions,
         notes: &Notes,
     ) -> Outcome<Value> {
-        let sent = negotiate::sent(self.headers, expected.shape.accepted())?;
+        let sent = negotiate::body_encoding(self.headers, expected.shape.accepted())?;
         let decoded = body::decode(self.body, sent, expected, options.field_validation())?;
         for warning in &decoded.warnings {
             notes.warn(warning);
@@ -266,7 +266,7 @@ impl Encoded<'_> {
         if self.body.is_empty() {
             return DeleteOptions::from_query(self.query);
         }
-        let sent = negotiate::sent(self.headers, &negotiate::ACCEPTED)?;
+        let sent = negotiate::body_encoding(self.headers, &negotiate::ACCEPTED)?;
         let undecodable = |error: ParseError| bad_request(error.to_string());
         let parsed = Parsed::read(self.body, sent).map_err(undecodable)?;
         let found = parsed.type_meta().map_err(undecodable)?;

@@ -5,13 +5,13 @@ use lockgate_api::meta::selector::{Operator, Requirement, Selector};
 use lockgate_store::Bloom;
 
 use super::metadata_members;
-use super::scan::{Members, Unclear, plain_text};
+use super::scan::{Members, ScanError, plain_text};
 
 /// The labels of a stored object. Those with escapes must be parsed.
-pub(crate) fn scan(value: &[u8]) -> Result<Members<'_>, Unclear> {
+pub(crate) fn scan(value: &[u8]) -> Result<Members<'_>, ScanError> {
     let labels = metadata_members(value)?.find(b"labels")?.unwrap_or(b"{}");
     match memchr::memchr(b'\\', labels) {
-        Some(_) => Err(Unclear),
+        Some(_) => Err(ScanError),
         None => Members::of(labels),
     }
 }
@@ -25,7 +25,7 @@ pub(crate) fn bloom(value: &[u8]) -> Bloom {
             insert_key(&mut bloom, key);
             insert_label(&mut bloom, key, plain_text(value)?.as_bytes());
         }
-        Ok::<_, Unclear>(bloom)
+        Ok::<_, ScanError>(bloom)
     };
     labels().unwrap_or(Bloom::FULL)
 }

@@ -1,13 +1,13 @@
 //! Finds fields of stored objects without parsing.
 //!
-//! Stored texts are compact, without whitespace between tokens. Other or broken texts end the scan with [`Unclear`],
+//! Stored texts are compact, without whitespace between tokens. Other or broken texts end the scan with [`ScanError`],
 //! and the caller parses them instead.
 
 use memchr::{memchr_iter, memchr2, memchr3};
 
 /// A text that a scan cannot handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unclear;
+pub(crate) struct ScanError;
 
 /// A field: its name without quotes, and its value, both unparsed.
 pub(crate) type Member<'b> = (&'b [u8], &'b [u8]);
@@ -22,8 +22,8 @@ pub(crate) struct Members<'b> {
 
 impl<'b> Members<'b> {
     /// The fields of the object at the start of a text.
-    pub(crate) fn of(text: &'b [u8]) -> Result<Self, Unclear> {
-        let rest = text.strip_prefix(b"{").ok_or(Unclear)?;
+    pub(crate) fn of(text: &'b [u8]) -> Result<Self, ScanError> {
+        let rest = text.strip_prefix(b"{").ok_or(ScanError)?;
         Ok(Self {
             rest,
             is_first: true,
@@ -39,25 +39,25 @@ impl<'b> Members<'b> {
     }
 
     /// The next field; `None` at the end of the object.
-    pub(crate) fn next(&mut self) -> Result<Option<Member<'b>>, Unclear> {
+    pub(crate) fn next(&mut self) -> Result<Option<Member<'b>>, ScanError> {
         let text = match self.rest {
             [b'}', ..] => return Ok(None),
             [b',', rest @ ..] if !self.is_first => rest,
             rest if self.is_first => rest,
-            _ => return Err(Unclear),
+            _ => return Err(ScanError),
         };
         let (name, text) = split(text, string(text)?)?;
         let [b'"', name @ .., b'"'] = name else {
-            return Err(Unclear);
+            return Err(ScanError);
         };
-        let text = text.strip_prefix(b":").ok_or(Unclear)?;
+        let text = text.strip_prefix(b":").ok_or(ScanError)?;
         let (found, rest) = split(text, value(text)?)?;
         (self.rest, self.is_first) = (rest, false);
         Ok(Some((name, found)))
     }
 
     /// The value of the next field with that name, if any.
-    pub(crate) fn find(&mut self, name: &[u8]) -> Result<Option<&'b [u8]>, Unclear> {
+    pub(crate) fn find(&mut self, name: &[u8]) -> Result<Option<&'b [u8]>, ScanError> {
         while let Some((found, value)) = self.next()? {
             if found == name {
                 return Ok(Some(value));
@@ -67,40 +67,40 @@ impl<'b> Members<'b> {
     }
 
     /// The text after the object.
-    pub(crate) fn after(mut self) -> Result<&'b [u8], Unclear> {
+    pub(crate) fn after(mut self) -> Result<&'b [u8], ScanError> {
         while self.next()?.is_some() {}
-        self.rest.strip_prefix(b"}").ok_or(Unclear)
+        self.rest.strip_prefix(b"}").ok_or(ScanError)
     }
 }
 
-fn split(text: &[u8], at: usize) -> Result<(&[u8], &[u8]), Unclear> {
-    text.split_at_checked(at).ok_or(Unclear)
+fn split(text: &[u8], at: usize) -> Result<(&[u8], &[u8]), ScanError> {
+    text.split_at_checked(at).ok_or(ScanError)
 }
 
 /// The text between the quotes of a string without escapes.
-pub(crate) fn plain_text(value: &[u8]) -> Result<&str, Unclear> {
+pub(crate) fn plain_text(value: &[u8]) -> Result<&str, ScanError> {
     match value {
         [b'"', text @ .., b'"'] if !text.contains(&b'\\') => {
-            std::str::from_utf8(text).map_err(|_| Unclear)
+            std::str::from_utf8(text).map_err(|_| ScanError)
         }
-        _ => Err(Unclear),
+        _ => Err(ScanError),
     }
 }
 
 /// The length of the string at the start of a text, including quotes.
-fn string(text: &[u8]) -> Result<usize, Unclear> {
+fn string(text: &[u8]) -> Result<usize, ScanError> {
     if text.first() != Some(&b'"') {
-        return Err(Unclear);
+        return Err(ScanError);
     }
     let is_special = |byte: &u8| matches!(byte, b'"' | b'\\');
     let mut at = 1;
     loop {
-        let rest = text.get(at..).ok_or(Unclear)?;
+        let rest = text.get(at..).ok_or(ScanError)?;
         // Most strings are names, shorter than the setup of a vectorised search.
         let (near, far) = rest.split_at(rest.len().min(SHORT));
         let found = match near.iter().position(is_special) {
             Some(found) => found,
-            None => SHORT + memchr2(b'"', b'\\', far).ok_or(Unclear)?,
+            None => SHORT + memchr2(b'"', b'\\', far).ok_or(ScanError)?,
         };
         if rest.get(found) == Some(&b'"') {
             return Ok(at + found + 1);
@@ -113,30 +113,30 @@ fn string(text: &[u8]) -> Result<usize, Unclear> {
 const SHORT: usize = 24;
 
 /// The length of the value at the start of a text.
-fn value(text: &[u8]) -> Result<usize, Unclear> {
+fn value(text: &[u8]) -> Result<usize, ScanError> {
     match text.first() {
         Some(b'"') => string(text),
         Some(b'{' | b'[') => nested(text),
         Some(b'0'..=b'9' | b'-' | b't' | b'f' | b'n') => {
             let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
             let end = text.iter().position(|byte| !is_part(byte));
-            end.ok_or(Unclear)
+            end.ok_or(ScanError)
         }
-        _ => Err(Unclear),
+        _ => Err(ScanError),
     }
 }
 
 /// The length of the object or list at the start of a text. Only brackets of its own kind are counted, since the others
 /// are balanced between them: most of the managed fields is skipped.
-fn nested(text: &[u8]) -> Result<usize, Unclear> {
+fn nested(text: &[u8]) -> Result<usize, ScanError> {
     let (opening, closing) = match text.first() {
         Some(b'{') => (b'{', b'}'),
         _ => (b'[', b']'),
     };
     let (mut at, mut depth, mut quotes) = (0, 0_usize, 0);
     loop {
-        let rest = text.get(at..).ok_or(Unclear)?;
-        let found = memchr3(opening, closing, b'\\', rest).ok_or(Unclear)?;
+        let rest = text.get(at..).ok_or(ScanError)?;
+        let found = memchr3(opening, closing, b'\\', rest).ok_or(ScanError)?;
         quotes += memchr_iter(b'"', &rest[..found]).count();
         let byte = rest[found];
         at += found + 1;
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn all(text: &str) -> Result<Vec<(String, String)>, Unclear> {
+    fn all(text: &str) -> Result<Vec<(String, String)>, ScanError> {
         let mut members = Members::of(text.as_bytes())?;
         let mut found = Vec::new();
         while let Some((name, value)) = members.next()? {
@@ -254,7 +254,7 @@ mod tests {
             "{\"a\":\"\\",
             "{\"a\":x}",
         ] {
-            assert_eq!(all(text), Err(Unclear), "{text}");
+            assert_eq!(all(text), Err(ScanError), "{text}");
         }
     }
 
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(plain_text(br#""shop""#), Ok("shop"));
         assert_eq!(plain_text(br#""""#), Ok(""));
         for other in [&br#""a\u003c""#[..], b"1", b"\"", b"", b"\"\xff\""] {
-            assert_eq!(plain_text(other), Err(Unclear));
+            assert_eq!(plain_text(other), Err(ScanError));
         }
     }
 }

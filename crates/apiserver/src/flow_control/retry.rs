@@ -5,11 +5,11 @@
 use std::collections::VecDeque;
 
 /// The maximum time.
-const LONGEST: i64 = 32;
+const MAX_RETRY_AFTER: i64 = 32;
 
 /// The recent rejections of a level.
 #[derive(Debug)]
-pub(super) struct Dropped {
+pub(super) struct DroppedRequests {
     /// Previous seconds with their number of rejections.
     past: VecDeque<(i64, i64)>,
     now: (i64, i64),
@@ -17,7 +17,7 @@ pub(super) struct Dropped {
     raised_at: i64,
 }
 
-impl Default for Dropped {
+impl Default for DroppedRequests {
     fn default() -> Self {
         Self {
             past: VecDeque::new(),
@@ -28,14 +28,14 @@ impl Default for Dropped {
     }
 }
 
-impl Dropped {
+impl DroppedRequests {
     /// Counts a rejection. Returns the number of seconds after which to retry.
     pub(super) fn record(&mut self, second: i64) -> u32 {
         if self.now.0 == second {
             self.now.1 += 1;
         } else {
             self.past.push_back(self.now);
-            let span = LONGEST.min(2 * self.retry_after);
+            let span = MAX_RETRY_AFTER.min(2 * self.retry_after);
             while let Some((oldest, _)) = self.past.front()
                 && self.now.0 - oldest > span
             {
@@ -52,7 +52,7 @@ impl Dropped {
         let recent = recent.take_while(|(at, _)| second - at <= self.retry_after);
         let dropped: i64 = recent.map(|(_, count)| count).sum();
         if second - self.raised_at >= self.retry_after && dropped >= 3 * self.retry_after {
-            self.retry_after = LONGEST.min(2 * self.retry_after);
+            self.retry_after = MAX_RETRY_AFTER.min(2 * self.retry_after);
             self.raised_at = second;
         } else if dropped < self.retry_after && self.retry_after > 1 {
             self.retry_after -= 1;
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn doubles_under_load_and_sinks_again() {
-        let mut dropped = Dropped::default();
+        let mut dropped = DroppedRequests::default();
         let mut told = Vec::new();
         for second in 100..104 {
             for _ in 0..9 {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn has_a_longest_time() {
-        let mut dropped = Dropped::default();
+        let mut dropped = DroppedRequests::default();
         let mut last = 0;
         for second in 1..200 {
             for _ in 0..200 {

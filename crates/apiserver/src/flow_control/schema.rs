@@ -11,12 +11,12 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 /// The target of a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Asked<'r> {
+pub(crate) enum RequestDigest<'r> {
     Resource(&'r Target),
     Path { verb: &'r str, path: &'r str },
 }
 
-impl Asked<'_> {
+impl RequestDigest<'_> {
     /// The namespace of the request; empty if not namespaced.
     pub(super) fn namespace(&self) -> &str {
         match self {
@@ -101,7 +101,7 @@ impl Names {
         }
     }
 
-    fn have(&self, name: &str) -> bool {
+    fn contains(&self, name: &str) -> bool {
         match self {
             Self::All => true,
             Self::These(names) => names.iter().any(|known| known == name),
@@ -109,7 +109,7 @@ impl Names {
     }
 
     /// Returns true if they contain a resource, or the subresource of one.
-    fn have_resource(&self, resource: &str, subresource: &str) -> bool {
+    fn contains_resource(&self, resource: &str, subresource: &str) -> bool {
         let is = |known: &String| match subresource {
             "" => known == resource,
             _ => known
@@ -156,9 +156,9 @@ impl Schema {
         self.rules.iter().any(|rule| !rule.paths.is_empty())
     }
 
-    pub(super) fn matches(&self, user: &UserInfo, asked: &Asked<'_>) -> bool {
+    pub(super) fn matches(&self, user: &UserInfo, digest: &RequestDigest<'_>) -> bool {
         self.rules.iter().any(|rule| {
-            rule.is_about(asked) && rule.subjects.iter().any(|subject| subject.is(user))
+            rule.matches_request(digest) && rule.subjects.iter().any(|subject| subject.is(user))
         })
     }
 }
@@ -175,10 +175,14 @@ impl Rule {
         }
     }
 
-    fn is_about(&self, asked: &Asked<'_>) -> bool {
-        match asked {
-            Asked::Resource(target) => self.resources.iter().any(|rule| rule.matches(target)),
-            Asked::Path { verb, path } => self.paths.iter().any(|rule| rule.matches(verb, path)),
+    fn matches_request(&self, digest: &RequestDigest<'_>) -> bool {
+        match digest {
+            RequestDigest::Resource(target) => {
+                self.resources.iter().any(|rule| rule.matches(target))
+            }
+            RequestDigest::Path { verb, path } => {
+                self.paths.iter().any(|rule| rule.matches(verb, path))
+            }
         }
     }
 }
@@ -239,13 +243,13 @@ impl ResourceRule {
     fn matches(&self, target: &Target) -> bool {
         let has_scope = || match &*target.namespace {
             "" => self.in_cluster,
-            namespace => self.namespaces.have(namespace),
+            namespace => self.namespaces.contains(namespace),
         };
-        self.verbs.have(target.verb.name())
+        self.verbs.contains(target.verb.name())
             && self
                 .resources
-                .have_resource(&target.resource, &target.subresource)
-            && self.groups.have(&target.group)
+                .contains_resource(&target.resource, &target.subresource)
+            && self.groups.contains(&target.group)
             && has_scope()
     }
 }
@@ -270,7 +274,7 @@ impl PathRule {
     }
 
     fn matches(&self, verb: &str, asked: &str) -> bool {
-        self.verbs.have(verb)
+        self.verbs.contains(verb)
             && self.paths.iter().any(|pattern| match pattern {
                 PathPattern::All => true,
                 PathPattern::Below { path, prefix } => path == asked || asked.starts_with(prefix),

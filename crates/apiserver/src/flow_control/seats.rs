@@ -38,13 +38,13 @@ pub(super) struct Queues {
 
 /// The reason that a request is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum RejectReason {
     ConcurrencyLimit,
     QueueFull,
     TimeOut,
 }
 
-impl Refusal {
+impl RejectReason {
     pub(super) const ALL: [Self; 3] = [Self::ConcurrencyLimit, Self::QueueFull, Self::TimeOut];
 
     /// The reason in metrics.
@@ -95,8 +95,8 @@ struct Waiter {
 #[derive(Debug)]
 pub(super) enum Entry {
     Seated(Seat),
-    Waiting(Place),
-    Refused(Refusal),
+    Waiting(QueuedRequest),
+    Rejected(RejectReason),
 }
 
 /// A seat, released on drop.
@@ -109,7 +109,7 @@ pub(crate) struct Seat {
 
 /// A place in a queue, released on drop.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct QueuedRequest {
     seats: Arc<Seats>,
     level: u64,
     queue: usize,
@@ -118,7 +118,7 @@ pub(super) struct Place {
 }
 
 /// Seats for queued requests, to be sent without holding the lock.
-type Given = Vec<(oneshot::Sender<Seat>, Seat)>;
+type GrantedSeats = Vec<(oneshot::Sender<Seat>, Seat)>;
 
 impl Seats {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -143,7 +143,7 @@ impl Seats {
             }
             state.serve(self)
         };
-        give(given);
+        grant(given);
     }
 
     /// Removes an unused level.
@@ -174,11 +174,11 @@ impl Seats {
         state.last_id += 1;
         let id = state.last_id;
         let Some(own) = state.levels.get_mut(&level) else {
-            return Entry::Refused(Refusal::ConcurrencyLimit);
+            return Entry::Rejected(RejectReason::ConcurrencyLimit);
         };
         if own.waiting == 0 && own.fits(limit, holder) || own.fits(limit, holder) && flow.is_none()
         {
-            own.sit(holder);
+            own.occupy(holder);
             drop(state);
             return Entry::Seated(Seat {
                 seats: Arc::clone(self),
@@ -187,12 +187,12 @@ impl Seats {
             });
         }
         let Some((queues, hash)) = flow else {
-            return Entry::Refused(Refusal::ConcurrencyLimit);
+            return Entry::Rejected(RejectReason::ConcurrencyLimit);
         };
         let queue = own.shortest(queues, hash);
         let length = own.queues.get(&queue).map_or(0, VecDeque::len);
         if length >= queues.length {
-            return Entry::Refused(Refusal::QueueFull);
+            return Entry::Rejected(RejectReason::QueueFull);
         }
         let (sender, receiver) = oneshot::channel();
         own.queues.entry(queue).or_default().push_back(Waiter {
@@ -205,8 +205,8 @@ impl Seats {
         // Requests ahead of it may be blocked because their user has too many seats.
         let given = state.serve(self);
         drop(state);
-        give(given);
-        Entry::Waiting(Place {
+        grant(given);
+        Entry::Waiting(QueuedRequest {
             seats: Arc::clone(self),
             level,
             queue,
@@ -216,7 +216,7 @@ impl Seats {
     }
 }
 
-fn give(given: Given) {
+fn grant(given: GrantedSeats) {
     for (waiter, seat) in given {
         // A cancelled request drops the seat, which serves the next one.
         drop(waiter.send(seat));
@@ -242,8 +242,8 @@ impl State {
     }
 
     /// Gives free seats to queued requests.
-    fn serve(&mut self, seats: &Arc<Seats>) -> Given {
-        let mut given = Given::new();
+    fn serve(&mut self, seats: &Arc<Seats>) -> GrantedSeats {
+        let mut given = GrantedSeats::new();
         if self.waiting == 0 {
             return given;
         }
@@ -257,7 +257,7 @@ impl State {
                 let Some(waiter) = level.next(limit) else {
                     break;
                 };
-                level.sit(waiter.holder);
+                level.occupy(waiter.holder);
                 self.waiting -= 1;
                 let seat = Seat {
                     seats: Arc::clone(seats),
@@ -285,7 +285,7 @@ impl Level {
         self.executing < limit && own < limit - limit / 4
     }
 
-    fn sit(&mut self, holder: u64) {
+    fn occupy(&mut self, holder: u64) {
         self.executing += 1;
         *self.holders.entry(holder).or_default() += 1;
     }
@@ -337,15 +337,15 @@ impl Level {
     }
 }
 
-impl Place {
+impl QueuedRequest {
     /// Waits for a seat.
-    pub(super) async fn wait(mut self, patience: Duration) -> Option<Seat> {
-        let seat = tokio::time::timeout(patience, &mut self.seat).await;
+    pub(super) async fn wait(mut self, max_wait: Duration) -> Option<Seat> {
+        let seat = tokio::time::timeout(max_wait, &mut self.seat).await;
         seat.ok().and_then(Result::ok)
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuedRequest {
     fn drop(&mut self) {
         let mut state = self.seats.state();
         let Some(level) = state.levels.get_mut(&self.level) else {
@@ -381,7 +381,7 @@ impl Drop for Seat {
             state.forget(self.level);
             state.serve(&self.seats)
         };
-        give(given);
+        grant(given);
     }
 }
 
@@ -405,16 +405,16 @@ mod tests {
         }
     }
 
-    fn place(entry: Entry) -> Place {
+    fn place(entry: Entry) -> QueuedRequest {
         match entry {
             Entry::Waiting(place) => place,
             other => panic!("{other:?}"),
         }
     }
 
-    fn refused(entry: Entry) -> Refusal {
+    fn refused(entry: Entry) -> RejectReason {
         match entry {
-            Entry::Refused(refusal) => refusal,
+            Entry::Rejected(reason) => reason,
             other => panic!("{other:?}"),
         }
     }
@@ -439,7 +439,7 @@ mod tests {
         let _two = seated(seats.enter(level, 2, None));
         assert_eq!(
             refused(seats.enter(level, 3, None)),
-            Refusal::ConcurrencyLimit
+            RejectReason::ConcurrencyLimit
         );
         drop(one);
         seated(seats.enter(level, 3, None));
@@ -456,7 +456,7 @@ mod tests {
         let c = place(seats.enter(level, 2, Some((QUEUES, 1))));
         assert_eq!(
             refused(seats.enter(level, 1, Some((QUEUES, 0)))),
-            Refusal::QueueFull
+            RejectReason::QueueFull
         );
         assert_eq!(seats.now(level), (1, 3));
         drop(first);
@@ -508,7 +508,7 @@ mod tests {
             .collect();
         assert_eq!(
             refused(seats.enter(borrower, 9, None)),
-            Refusal::ConcurrencyLimit
+            RejectReason::ConcurrencyLimit
         );
         // The lender gets its own seats whatever it has lent.
         let own: Vec<Seat> = (0..4)
@@ -519,7 +519,7 @@ mod tests {
         let again = seated(seats.enter(borrower, 9, None));
         assert_eq!(
             refused(seats.enter(borrower, 8, None)),
-            Refusal::ConcurrencyLimit
+            RejectReason::ConcurrencyLimit
         );
         drop((own, again));
     }
@@ -533,7 +533,7 @@ mod tests {
             .collect();
         assert_eq!(
             refused(seats.enter(level, 1, None)),
-            Refusal::ConcurrencyLimit
+            RejectReason::ConcurrencyLimit
         );
         let _bob = seated(seats.enter(level, 2, None));
     }
@@ -549,7 +549,7 @@ mod tests {
         assert_eq!(seats.state().levels.len(), 0);
         assert_eq!(
             refused(seats.enter(level, 1, None)),
-            Refusal::ConcurrencyLimit
+            RejectReason::ConcurrencyLimit
         );
     }
 

@@ -46,8 +46,8 @@ fn target(verb: Verb, [group, resource, subresource, namespace]: [&str; 4]) -> T
     }
 }
 
-fn classes(control: &FlowControl, user: &UserInfo, asked: &Asked<'_>) -> (String, String) {
-    let classified = control.classify(user, asked).unwrap();
+fn classes(control: &FlowControl, user: &UserInfo, digest: &RequestDigest<'_>) -> (String, String) {
+    let classified = control.classify(user, digest).unwrap();
     let mut headers = HeaderMap::new();
     classified.add_headers(&mut headers);
     let uid = |name: &HeaderName| headers[name].to_str().unwrap().to_owned();
@@ -75,19 +75,19 @@ fn requests_belong_to_the_first_schema_that_matches() {
     );
     let node_status = target(Verb::Patch, ["", "nodes", "status", ""]);
     let node_proxy = target(Verb::Get, ["", "nodes", "proxy", ""]);
-    let probe = Asked::Path {
+    let probe = RequestDigest::Path {
         verb: "get",
         path: "/livez/ping",
     };
-    let posted = Asked::Path {
+    let posted = RequestDigest::Path {
         verb: "post",
         path: "/livez",
     };
-    for (user, asked, schema, level) in [
-        (&admin, Asked::Resource(&pods), "exempt", "exempt"),
+    for (user, digest, schema, level) in [
+        (&admin, RequestDigest::Resource(&pods), "exempt", "exempt"),
         (
             &ann,
-            Asked::Resource(&pods),
+            RequestDigest::Resource(&pods),
             "global-default",
             "global-default",
         ),
@@ -95,65 +95,65 @@ fn requests_belong_to_the_first_schema_that_matches() {
         (&ann, posted, "global-default", "global-default"),
         (
             &node,
-            Asked::Resource(&node_status),
+            RequestDigest::Resource(&node_status),
             "system-node-high",
             "node-high",
         ),
         (
             &node,
-            Asked::Resource(&node_proxy),
+            RequestDigest::Resource(&node_proxy),
             "system-nodes",
             "system",
         ),
         (
             &node,
-            Asked::Resource(&lease),
+            RequestDigest::Resource(&lease),
             "system-node-high",
             "node-high",
         ),
         (
             &manager,
-            Asked::Resource(&lease),
+            RequestDigest::Resource(&lease),
             "system-leader-election",
             "leader-election",
         ),
         (
             &manager,
-            Asked::Resource(&pods),
+            RequestDigest::Resource(&pods),
             "kube-controller-manager",
             "workload-high",
         ),
         (
             &account("kube-system"),
-            Asked::Resource(&lease),
+            RequestDigest::Resource(&lease),
             "system-leader-election",
             "leader-election",
         ),
         (
             &account("kube-system"),
-            Asked::Resource(&pods),
+            RequestDigest::Resource(&pods),
             "kube-system-service-accounts",
             "workload-high",
         ),
         (
             &account("kube-system-2"),
-            Asked::Resource(&pods),
+            RequestDigest::Resource(&pods),
             "service-accounts",
             "workload-low",
         ),
         // In none of the groups in the schemas.
         (
             &user("ghost", &[]),
-            Asked::Resource(&pods),
+            RequestDigest::Resource(&pods),
             "catch-all",
             "catch-all",
         ),
     ] {
-        let found = classes(&control, user, &asked);
+        let found = classes(&control, user, &digest);
         assert_eq!(
             found,
             (schema.to_owned(), level.to_owned()),
-            "{asked:?} of {user:?}"
+            "{digest:?} of {user:?}"
         );
     }
 }
@@ -178,7 +178,7 @@ fn schemas_of_one_precedence_are_matched_by_name() {
         })
     };
     control.set_schema("second", &own("second"));
-    let class = |target: &Target| classes(&control, &ann, &Asked::Resource(target)).0;
+    let class = |target: &Target| classes(&control, &ann, &RequestDigest::Resource(target)).0;
     assert_eq!(class(&pods), "second");
     control.set_schema("first", &own("first"));
     assert_eq!(class(&pods), "first");
@@ -207,10 +207,10 @@ fn schemas_of_one_precedence_are_matched_by_name() {
 fn what_must_be_there_is_imagined() {
     let control = FlowControl::new(600, MINUTE);
     let pods = target(Verb::List, ["", "pods", "", "shop"]);
-    let asked = Asked::Resource(&pods);
-    let admin = control.classify(&user("admin", &["system:masters"]), &asked);
+    let digest = RequestDigest::Resource(&pods);
+    let admin = control.classify(&user("admin", &["system:masters"]), &digest);
     assert_eq!(admin.unwrap().0.level.name, "exempt");
-    let ann = control.classify(&user("ann", &["system:authenticated"]), &asked);
+    let ann = control.classify(&user("ann", &["system:authenticated"]), &digest);
     assert_eq!(ann.unwrap().0.level.name, "catch-all");
 }
 
@@ -220,7 +220,7 @@ fn what_is_held_is_compiled_when_it_is_released() {
     let pods = target(Verb::List, ["", "pods", "", "shop"]);
     let level = |control: &FlowControl| {
         let ann = user("ann", &["system:authenticated"]);
-        let classified = control.classify(&ann, &Asked::Resource(&pods));
+        let classified = control.classify(&ann, &RequestDigest::Resource(&pods));
         classified.unwrap().0.level.name.clone()
     };
     control.hold();
@@ -266,9 +266,9 @@ async fn a_level_that_rejects_answers_when_to_come_back() {
     control.set_level(CATCH_ALL, &level);
     let ann = user("ann", &["system:authenticated"]);
     let pods = target(Verb::List, ["", "pods", "", "shop"]);
-    let asked = Asked::Resource(&pods);
-    let classified = control.classify(&ann, &asked).unwrap();
-    let refused = control.enter(&classified, &ann, &asked).await.unwrap_err();
+    let digest = RequestDigest::Resource(&pods);
+    let classified = control.classify(&ann, &digest).unwrap();
+    let refused = control.enter(&classified, &ann, &digest).await.unwrap_err();
     assert_eq!(refused.retry_after_seconds, 1);
     let metrics = control.render();
     let rejected = "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"catch-all\",\
@@ -276,8 +276,8 @@ async fn a_level_that_rejects_answers_when_to_come_back() {
     assert!(metrics.contains(rejected), "{metrics}");
     level["spec"]["limited"]["nominalConcurrencyShares"] = json!(1);
     control.set_level(CATCH_ALL, &level);
-    let classified = control.classify(&ann, &asked).unwrap();
-    let seat = control.enter(&classified, &ann, &asked).await.unwrap();
+    let classified = control.classify(&ann, &digest).unwrap();
+    let seat = control.enter(&classified, &ann, &digest).await.unwrap();
     assert!(seat.is_some());
     let metrics = control.render();
     let taken = "apiserver_flowcontrol_current_executing_seats{priority_level=\"catch-all\"} 1\n";
@@ -289,10 +289,10 @@ fn classification_allocates_nothing() {
     let control = suggested_control(600);
     let ann = user("ann", &["system:authenticated"]);
     let pods = target(Verb::List, ["", "pods", "status", "shop"]);
-    let asked = Asked::Resource(&pods);
-    drop(control.classify(&ann, &asked));
+    let digest = RequestDigest::Resource(&pods);
+    drop(control.classify(&ann, &digest));
     let counted = allocation_counter::measure(|| {
-        drop(std::hint::black_box(control.classify(&ann, &asked)));
+        drop(std::hint::black_box(control.classify(&ann, &digest)));
     });
     assert_eq!(counted.count_total, 0);
 }

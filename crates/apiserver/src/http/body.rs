@@ -16,7 +16,7 @@ use super::in_flight::Permit;
 pub(crate) type Response = http::Response<Body>;
 
 /// The size of body chunks: a chunk is produced only when the reader asks for it.
-const PIECE: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// The body of a response.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ enum Content {
     /// A complete body.
     Whole(Bytes),
     /// Encoded chunk by chunk.
-    Pieces(Box<dyn Pieces>),
+    Chunks(Box<dyn Chunks>),
     /// Events until the stream ends.
     Stream(Stream),
     /// A proxied body, over a connection that is reused afterwards.
@@ -69,7 +69,7 @@ impl Stream {
 }
 
 /// A body that is encoded while it is sent.
-pub(crate) trait Pieces: fmt::Debug + Send + Sync {
+pub(crate) trait Chunks: fmt::Debug + Send + Sync {
     /// The next chunk, of about this size. `None` at the end.
     fn next(&mut self, size: usize) -> Option<Bytes>;
 }
@@ -85,9 +85,9 @@ impl Body {
     }
 
     /// Creates a body that is encoded while it is sent.
-    pub(crate) fn pieces(pieces: impl Pieces + 'static) -> Self {
+    pub(crate) fn chunks(pieces: impl Chunks + 'static) -> Self {
         Self {
-            content: Content::Pieces(Box::new(pieces)),
+            content: Content::Chunks(Box::new(pieces)),
             permits: Vec::new(),
             meter: None,
         }
@@ -113,7 +113,7 @@ impl Body {
 
     /// Holds a seat until the entire body is sent.
     pub(crate) fn hold(&mut self, permit: Permit) {
-        let is_small = matches!(&self.content, Content::Whole(bytes) if bytes.len() <= PIECE);
+        let is_small = matches!(&self.content, Content::Whole(bytes) if bytes.len() <= CHUNK_BYTES);
         if !is_small {
             permit.release_in_time();
         }
@@ -133,7 +133,7 @@ impl Body {
     }
 
     /// Holds the memory reservation until the entire body is sent. Small and streamed bodies release it.
-    pub(crate) fn hold_room(&mut self, permit: Permit) {
+    pub(crate) fn hold_permit(&mut self, permit: Permit) {
         if self.kept_bytes() > 0 {
             self.permits.push(permit);
         }
@@ -142,7 +142,7 @@ impl Body {
     /// The memory of a large complete body.
     pub(crate) fn kept_bytes(&self) -> usize {
         match &self.content {
-            Content::Whole(bytes) if bytes.len() > PIECE => bytes.len(),
+            Content::Whole(bytes) if bytes.len() > CHUNK_BYTES => bytes.len(),
             _ => 0,
         }
     }
@@ -159,8 +159,8 @@ impl hyper::body::Body for Body {
         let this = self.get_mut();
         let piece = match &mut this.content {
             Content::Whole(bytes) if bytes.is_empty() => None,
-            Content::Whole(bytes) => Some(bytes.split_to(bytes.len().min(PIECE))),
-            Content::Pieces(pieces) => pieces.next(PIECE),
+            Content::Whole(bytes) => Some(bytes.split_to(bytes.len().min(CHUNK_BYTES))),
+            Content::Chunks(pieces) => pieces.next(CHUNK_BYTES),
             Content::Stream(stream) => ready!(stream.poll_next(context)),
             Content::Forwarded(incoming, connection) => {
                 let frame = match Pin::new(incoming).poll_frame(context) {
@@ -192,7 +192,7 @@ impl hyper::body::Body for Body {
         match &self.content {
             Content::Whole(bytes) => bytes.is_empty(),
             Content::Forwarded(incoming, _) => incoming.is_end_stream(),
-            Content::Pieces(_) | Content::Stream(_) => false,
+            Content::Chunks(_) | Content::Stream(_) => false,
         }
     }
 
@@ -200,7 +200,7 @@ impl hyper::body::Body for Body {
         match &self.content {
             Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Forwarded(incoming, _) => incoming.size_hint(),
-            Content::Pieces(_) | Content::Stream(_) => SizeHint::default(),
+            Content::Chunks(_) | Content::Stream(_) => SizeHint::default(),
         }
     }
 }

@@ -13,11 +13,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// The time after which an unread response loses its seat.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The memory for request bodies, watch events and unchunked responses, in bytes.
 /// A client that sends a large body or reads a large response slowly keeps its share meanwhile.
-pub(crate) const ROOM: usize = 64 << 20;
+pub(crate) const MEMORY_BUDGET: usize = 64 << 20;
 
 /// The memory for the object trees of large writes in progress, in bytes.
 pub(crate) const TREES: usize = 32 << 20;
@@ -29,18 +29,18 @@ pub(crate) const TREE: usize = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct InFlight {
     /// `None` means no limit.
-    most: Option<usize>,
-    now: Arc<Now>,
+    limit: Option<usize>,
+    now: Arc<Shared>,
 }
 
 #[derive(Debug, Default)]
-struct Now {
+struct Shared {
     counts: Mutex<Counts>,
     /// Notified on release.
     freed: Notify,
 }
 
-impl Now {
+impl Shared {
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,9 +54,9 @@ struct Counts {
 
 impl InFlight {
     /// Creates it with a concurrency limit; zero means no limit.
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
-            most: (most > 0).then_some(most),
+            limit: (limit > 0).then_some(limit),
             now: Arc::default(),
         }
     }
@@ -71,10 +71,10 @@ impl InFlight {
     pub(crate) fn take(&self, user: &str, amount: usize) -> Option<Permit> {
         let mut now = self.now.counts();
         let own = now.by_user.get(user).copied().unwrap_or_default();
-        if let Some(most) = self.most {
-            let fits = |has: usize, most: usize| has.saturating_add(amount) <= most;
-            let is_first = own == 0 && now.all < most;
-            let is_fair = fits(now.all, most) && fits(own, most.div_ceil(2));
+        if let Some(limit) = self.limit {
+            let fits = |has: usize, limit: usize| has.saturating_add(amount) <= limit;
+            let is_first = own == 0 && now.all < limit;
+            let is_fair = fits(now.all, limit) && fits(own, limit.div_ceil(2));
             if !is_first && !is_fair {
                 return None;
             }
@@ -82,7 +82,7 @@ impl InFlight {
         now.all = now.all.saturating_add(amount);
         let own = now.by_user.entry(user.to_owned()).or_default();
         *own = own.saturating_add(amount);
-        Some(Permit::holding(Place {
+        Some(Permit::holding(Reservation {
             now: Arc::clone(&self.now),
             user: user.to_owned(),
             amount,
@@ -90,11 +90,11 @@ impl InFlight {
     }
 
     /// The same, but waits for others to release memory, up to a timeout.
-    pub(crate) async fn take_in_turn(
+    pub(crate) async fn take_timeout(
         &self,
         user: &str,
         amount: usize,
-        patience: Duration,
+        timeout: Duration,
     ) -> Option<Permit> {
         let turn = async {
             loop {
@@ -106,7 +106,7 @@ impl InFlight {
                 freed.await;
             }
         };
-        tokio::time::timeout(patience, turn).await.ok()
+        tokio::time::timeout(timeout, turn).await.ok()
     }
 }
 
@@ -123,8 +123,8 @@ impl fmt::Debug for Permit {
 }
 
 #[derive(Debug)]
-struct Place {
-    now: Arc<Now>,
+struct Reservation {
+    now: Arc<Shared>,
     user: String,
     amount: usize,
 }
@@ -140,7 +140,7 @@ impl Permit {
     pub(crate) fn release_in_time(&self) {
         let place = Arc::downgrade(&self.0);
         tokio::spawn(async move {
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(READ_TIMEOUT).await;
             if let Some(place) = place.upgrade() {
                 release(&place);
             }
@@ -153,7 +153,7 @@ fn release(place: &Held) {
     drop(place);
 }
 
-impl Drop for Place {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut now = self.now.counts();
         now.all = now.all.saturating_sub(self.amount);
@@ -188,26 +188,26 @@ mod tests {
 
     #[test]
     fn what_is_larger_than_all_is_served_alone() {
-        let room = InFlight::new(100);
-        let large = room.take("ann", 1000).unwrap();
-        assert!(room.take("ann", 1).is_none());
-        assert!(room.take("bob", 1).is_none());
+        let memory = InFlight::new(100);
+        let large = memory.take("ann", 1000).unwrap();
+        assert!(memory.take("ann", 1).is_none());
+        assert!(memory.take("bob", 1).is_none());
         drop(large);
-        let half = room.take("ann", 50).unwrap();
-        assert!(room.take("ann", 1).is_none());
-        let more = room.take("bob", 60).unwrap();
-        assert!(room.take("eve", 1).is_none());
+        let half = memory.take("ann", 50).unwrap();
+        assert!(memory.take("ann", 1).is_none());
+        let more = memory.take("bob", 60).unwrap();
+        assert!(memory.take("eve", 1).is_none());
         drop((half, more));
-        assert!(room.take("eve", 1).is_some());
+        assert!(memory.take("eve", 1).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn waits_in_turn() {
-        let room = InFlight::new(100);
+        let memory = InFlight::new(100);
         let second = Duration::from_secs(1);
-        let first = room.take_in_turn("ann", 80, second).await.unwrap();
-        assert!(room.take_in_turn("ann", 1, second).await.is_none());
-        let waiting = room.take_in_turn("ann", 80, second);
+        let first = memory.take_timeout("ann", 80, second).await.unwrap();
+        assert!(memory.take_timeout("ann", 1, second).await.is_none());
+        let waiting = memory.take_timeout("ann", 80, second);
         let later = async {
             tokio::task::yield_now().await;
             drop(first);

@@ -16,11 +16,11 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(1);
 /// The timeout of a write, whatever the client requests. UPSTREAM: apiserver pkg/endpoints/handlers/create.go
 pub(crate) const WRITE: Duration = Duration::from_secs(34);
 /// The time an event of a watch waits for memory; then the watch ends.
-pub(crate) const WATCH_ROOM: Duration = Duration::from_secs(30);
+pub(crate) const WATCH_MEMORY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time a large write waits for memory for its trees; then the client must retry.
-pub(crate) const TREE_ROOM: Duration = Duration::from_secs(30);
+pub(crate) const TREE_MEMORY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time a read waits for a resourceVersion that the cache does not have yet. UPSTREAM: apiserver
 /// pkg/storage/cacher/watch_cache.go
-pub(crate) const CATCH_UP: Duration = Duration::from_secs(3);
+pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 /// The maximum size of a stored object. UPSTREAM: etcd server/embed/config.go (DefaultMaxRequestBytes)
 pub(crate) const STORED_BYTES: usize = 3 * 512 * 1024;

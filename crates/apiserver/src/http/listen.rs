@@ -4,14 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lockgate_listener::{Connected, Handshake, shake_tls};
+use lockgate_listener::{Connected, Handshake, tls_handshake};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::heavy::Heavy;
-use crate::http::tls::{Shown, Users};
+use crate::http::tls::{PeerCertificates, Users};
 
 /// The peer of a connection.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub(crate) struct Peer {
     /// The address.
     pub(crate) address: SocketAddr,
     /// The client certificate, not yet verified.
-    pub(crate) certificate: Option<Arc<Shown>>,
+    pub(crate) certificate: Option<Arc<PeerCertificates>>,
 }
 
 /// Completes the TLS handshake.
@@ -35,22 +35,22 @@ pub(crate) struct Secure {
 impl Handshake<Peer> for Secure {
     type Stream = TlsStream<TcpStream>;
 
-    async fn shake(
+    async fn handshake(
         &self,
         socket: TcpStream,
         address: SocketAddr,
     ) -> io::Result<Connected<Self::Stream, Peer>> {
         let users = Arc::clone(&self.users);
-        let shaking = shake_tls(socket, Arc::clone(&self.config), move |session| {
+        let handshaking = tls_handshake(socket, Arc::clone(&self.config), move |session| {
             let certificate = session.peer_certificates().map(|chain| {
                 let chain = chain.iter().map(|it| it.clone().into_owned()).collect();
-                Arc::new(Shown::new(chain, users))
+                Arc::new(PeerCertificates::new(chain, users))
             });
             Peer {
                 address,
                 certificate,
             }
         });
-        AbortOnDropHandle::new(self.threads.spawn(shaking)).await?
+        AbortOnDropHandle::new(self.threads.spawn(handshaking)).await?
     }
 }

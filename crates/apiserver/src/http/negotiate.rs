@@ -44,12 +44,12 @@ pub(crate) enum View {
 
 /// The response that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct Negotiated {
     pub(crate) encoding: Encoding,
     pub(crate) view: View,
 }
 
-impl Wanted {
+impl Negotiated {
     /// The response without an `Accept` header.
     pub(crate) const PLAIN: Self = Self {
         encoding: Encoding::Json { pretty: false },
@@ -71,11 +71,11 @@ pub(crate) struct Offer {
 }
 
 /// Parses the `Accept` header. The first supported media type is used.
-pub(crate) fn wanted(headers: &HeaderMap, query: &Query, offer: Offer) -> Outcome<Wanted> {
+pub(crate) fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Outcome<Negotiated> {
     let text = text(headers, &ACCEPT);
     let text = if text.is_empty() { "*/*" } else { &*text };
     let pretty = is_pretty(headers, query);
-    let mut best: Option<(u32, Wanted)> = None;
+    let mut best: Option<(u32, Negotiated)> = None;
     for clause in text.split(',').map(Clause::read) {
         // Of equal weights the first is used.
         if best.is_none_or(|(weight, _)| clause.weight > weight)
@@ -108,7 +108,7 @@ pub(crate) fn of_failure(headers: &HeaderMap, query: &Query) -> Encoding {
             best = Some((clause.weight, wanted.encoding));
         }
     }
-    best.map_or(Wanted::PLAIN.encoding, |(_, encoding)| encoding)
+    best.map_or(Negotiated::PLAIN.encoding, |(_, encoding)| encoding)
 }
 
 /// Checks the `Accept` header as the routes of built-in resources do: it must contain one of the route's media types or
@@ -245,7 +245,7 @@ impl<'t> Clause<'t> {
         clause
     }
 
-    fn satisfy(&self, pretty: bool, offer: Offer) -> Option<Wanted> {
+    fn satisfy(&self, pretty: bool, offer: Offer) -> Option<Negotiated> {
         let encoding = match self.media_type {
             JSON | "*/*" | "application/*" => Encoding::Json { pretty },
             YAML => Encoding::Yaml,
@@ -269,24 +269,24 @@ impl<'t> Clause<'t> {
             ("Table", "v1beta1") if known => View::Table("v1beta1"),
             _ => return None,
         };
-        Some(Wanted { encoding, view })
+        Some(Negotiated { encoding, view })
     }
 }
 
 /// The media type of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum BodyEncoding {
     Json,
     Yaml,
     Protobuf,
 }
 
 /// Parses the `Content-Type` of a write. JSON if absent.
-pub(crate) fn sent(headers: &HeaderMap, accepted: &[&str]) -> Outcome<Sent> {
+pub(crate) fn body_encoding(headers: &HeaderMap, accepted: &[&str]) -> Outcome<BodyEncoding> {
     match media_type(headers).as_deref() {
-        None | Some(JSON) => Ok(Sent::Json),
-        Some(YAML) => Ok(Sent::Yaml),
-        Some(PROTOBUF) if accepted.contains(&PROTOBUF) => Ok(Sent::Protobuf),
+        None | Some(JSON) => Ok(BodyEncoding::Json),
+        Some(YAML) => Ok(BodyEncoding::Yaml),
+        Some(PROTOBUF) if accepted.contains(&PROTOBUF) => Ok(BodyEncoding::Protobuf),
         Some(_) => Err(unsupported_media_type(accepted)),
     }
 }
@@ -353,10 +353,10 @@ mod tests {
         tables: true,
     };
 
-    fn accept(text: &str) -> Outcome<Wanted> {
+    fn accept(text: &str) -> Outcome<Negotiated> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_str(text).unwrap());
-        wanted(&headers, &Query::default(), OFFER)
+        negotiate(&headers, &Query::default(), OFFER)
     }
 
     #[test]
@@ -421,10 +421,10 @@ mod tests {
             let value = HeaderValue::from_bytes(b"application/json\xff").unwrap();
             HeaderMap::from_iter([(name, value)])
         };
-        let refused = sent(&headers(CONTENT_TYPE), &ACCEPTED).unwrap_err();
+        let refused = body_encoding(&headers(CONTENT_TYPE), &ACCEPTED).unwrap_err();
         assert_eq!(refused.0.code, 415);
         let query = Query::default();
-        let refused = wanted(&headers(ACCEPT), &query, OFFER).unwrap_err();
+        let refused = negotiate(&headers(ACCEPT), &query, OFFER).unwrap_err();
         assert_eq!(refused.0.code, 406);
         assert!(patch_type(&headers(CONTENT_TYPE), false).is_err());
     }
@@ -434,7 +434,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static("curl/8.0"));
         let of = |query: &str| {
-            wanted(&headers, &Query::parse(query), OFFER)
+            negotiate(&headers, &Query::parse(query), OFFER)
                 .unwrap()
                 .encoding
         };

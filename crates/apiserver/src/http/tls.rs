@@ -16,7 +16,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::config::{ServingFiles, SharedCertificates};
 use crate::{metadata, private_file};
-pub(crate) use users::{Shown, Users};
+pub(crate) use users::{PeerCertificates, Users};
 
 impl SharedCertificates {
     /// Generates certificates and keys.

@@ -13,7 +13,7 @@ use crate::authn::keys::{Jwk, VerifyingKey};
 use crate::authn::service_account::Signer;
 use crate::error::{no_such_resource, unrouted_accept};
 use crate::http::body::Response;
-use crate::http::negotiate::Wanted;
+use crate::http::negotiate::Negotiated;
 use crate::respond::{failed, with_type};
 
 /// The path of the configuration.
@@ -100,11 +100,11 @@ impl Discovery {
             _ => return None,
         };
         if !rest.is_empty() {
-            return Some(failed(&no_such_resource(), Wanted::PLAIN.encoding));
+            return Some(failed(&no_such_resource(), Negotiated::PLAIN.encoding));
         }
         if !accepts(headers, media_type) {
             let refused = unrouted_accept(media_type);
-            return Some(failed(&refused, Wanted::PLAIN.encoding));
+            return Some(failed(&refused, Negotiated::PLAIN.encoding));
         }
         let mut response = with_type(200, text.clone(), media_type);
         response.headers_mut().insert(CACHE_CONTROL, MAX_AGE);

@@ -13,7 +13,7 @@ use lockgate_go::json;
 use serde::Serialize;
 
 use crate::http::body::Response;
-use crate::http::negotiate::{self, Encoding, Page, Wanted};
+use crate::http::negotiate::{self, Encoding, Negotiated, Page};
 use crate::http::query::Query;
 use crate::metadata;
 use crate::respond::{failed, plain_text, written};
@@ -110,7 +110,7 @@ pub(crate) fn statusz(
     };
     let page = match negotiate::page(headers, query, GROUP, "Statusz") {
         Ok(page) => page,
-        Err(failure) => return failed(&failure, Wanted::PLAIN.encoding),
+        Err(failure) => return failed(&failure, Negotiated::PLAIN.encoding),
     };
     match page {
         Page::Text => plain_text(
@@ -146,7 +146,7 @@ pub(crate) fn flagz(
     query: &Query,
 ) -> Response {
     match negotiate::page(headers, query, GROUP, "Flagz") {
-        Err(failure) => failed(&failure, Wanted::PLAIN.encoding),
+        Err(failure) => failed(&failure, Negotiated::PLAIN.encoding),
         Ok(Page::Text) => {
             let lines = flags
                 .iter()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lockgate_admission::engine::Engine;
 use lockgate_api::registration::{Configuration, ConfigurationKind};
-use lockgate_kinds::kind::ServerPart;
+use lockgate_kinds::kind::ServerComponent;
 use serde_json::Value;
 
 use crate::aggregation::Aggregator;
@@ -45,9 +45,9 @@ pub(crate) enum Effect {
     /// A policy or binding becomes effective.
     Enforce(Box<policies::Read>),
     /// An object in its stored form.
-    Put(ServerPart, Named, Value),
+    Put(ServerComponent, Named, Value),
     /// An object is deleted.
-    Removed(ServerPart, Named),
+    Removed(ServerComponent, Named),
 }
 
 /// The namespace and the name of an object.
@@ -63,14 +63,14 @@ pub(crate) fn prepare_write(resource: &Resource, object: Value) -> Outcome<Effec
         namespace: metadata::text(&object, "namespace").to_owned(),
         name: metadata::text(&object, "name").to_owned(),
     };
-    match resource.configures() {
+    match resource.component() {
         // An object that cannot be decoded cannot take effect: it is rejected, not stored and ignored.
-        Some(ServerPart::Webhooks(_)) => resource
+        Some(ServerComponent::Webhooks(_)) => resource
             .shape
             .configuration(&object)
             .map(|configuration| Effect::Register(Box::new(configuration)))
             .ok_or_else(|| undecodable(resource, &named)),
-        Some(ServerPart::Policies(what)) => policies::read(what, &object)
+        Some(ServerComponent::Policies(what)) => policies::read(what, &object)
             .map(|read| Effect::Enforce(Box::new(read)))
             .map_err(|_| undecodable(resource, &named)),
         Some(part) => Ok(Effect::Put(part, named, object)),
@@ -98,8 +98,8 @@ pub(crate) fn prepare_removal(resource: &Resource, key: &str) -> Option<Effect> 
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     };
-    match resource.configures()? {
-        ServerPart::Webhooks(kind) => Some(Effect::Unregister(kind, named)),
+    match resource.component()? {
+        ServerComponent::Webhooks(kind) => Some(Effect::Unregister(kind, named)),
         part => Some(Effect::Removed(part, named)),
     }
 }
@@ -107,9 +107,9 @@ pub(crate) fn prepare_removal(resource: &Resource, key: &str) -> Option<Effect> 
 impl Effects {
     /// Returns true if writes to a resource have effects. Pods and volumes have effects only with Node authorization.
     pub(crate) fn has_any(&self, resource: &Resource) -> bool {
-        match resource.configures() {
+        match resource.component() {
             None => false,
-            Some(ServerPart::NodeGraph(_)) => self.nodes.is_some(),
+            Some(ServerComponent::NodeGraph(_)) => self.nodes.is_some(),
             Some(_) => true,
         }
     }
@@ -127,30 +127,30 @@ impl Effects {
         }
     }
 
-    fn put(&self, part: ServerPart, Named { namespace, name }: &Named, object: &Value) {
+    fn put(&self, part: ServerComponent, Named { namespace, name }: &Named, object: &Value) {
         match part {
             // Prepared as `Effect::Register` and `Effect::Enforce`.
-            ServerPart::Webhooks(_) | ServerPart::Policies(_) => {}
-            ServerPart::Namespaces => self.namespaces.set(name, object),
-            ServerPart::Roles => self.rbac.set_role(namespace, name, object),
-            ServerPart::RoleBindings => self.rbac.set_binding(namespace, name, object),
-            ServerPart::Definitions => {
+            ServerComponent::Webhooks(_) | ServerComponent::Policies(_) => {}
+            ServerComponent::Namespaces => self.namespaces.set(name, object),
+            ServerComponent::Roles => self.rbac.set_role(namespace, name, object),
+            ServerComponent::RoleBindings => self.rbac.set_binding(namespace, name, object),
+            ServerComponent::Definitions => {
                 self.registry.define(name, custom::resources(object));
-                self.aggregator.wake();
+                self.aggregator.notify_controller();
             }
-            ServerPart::Services => {
+            ServerComponent::Services => {
                 self.addresses.set(namespace, name, object);
                 self.services.set(namespace, name, object);
-                self.aggregator.wake();
+                self.aggregator.notify_controller();
             }
-            ServerPart::EndpointSlices => {
+            ServerComponent::EndpointSlices => {
                 self.services.set_slice(namespace, name, object);
-                self.aggregator.wake();
+                self.aggregator.notify_controller();
             }
-            ServerPart::ApiServices => self.aggregator.set(name, object),
-            ServerPart::FlowSchemas => self.flow_control.set_schema(name, object),
-            ServerPart::PriorityLevels => self.flow_control.set_level(name, object),
-            ServerPart::NodeGraph(related) => {
+            ServerComponent::ApiServices => self.aggregator.set(name, object),
+            ServerComponent::FlowSchemas => self.flow_control.set_schema(name, object),
+            ServerComponent::PriorityLevels => self.flow_control.set_level(name, object),
+            ServerComponent::NodeGraph(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.set(related, namespace, name, object);
                 }
@@ -158,31 +158,31 @@ impl Effects {
         }
     }
 
-    fn removed(&self, part: ServerPart, Named { namespace, name }: &Named) {
+    fn removed(&self, part: ServerComponent, Named { namespace, name }: &Named) {
         match part {
             // Prepared as `Effect::Unregister`.
-            ServerPart::Webhooks(_) => {}
-            ServerPart::Policies(what) => policies::remove(&self.engine, what, name),
-            ServerPart::Namespaces => self.namespaces.remove(name),
-            ServerPart::Roles => self.rbac.remove_role(namespace, name),
-            ServerPart::RoleBindings => self.rbac.remove_binding(namespace, name),
-            ServerPart::Definitions => {
+            ServerComponent::Webhooks(_) => {}
+            ServerComponent::Policies(what) => policies::remove(&self.engine, what, name),
+            ServerComponent::Namespaces => self.namespaces.remove(name),
+            ServerComponent::Roles => self.rbac.remove_role(namespace, name),
+            ServerComponent::RoleBindings => self.rbac.remove_binding(namespace, name),
+            ServerComponent::Definitions => {
                 self.registry.define(name, Vec::new());
-                self.aggregator.wake();
+                self.aggregator.notify_controller();
             }
-            ServerPart::Services => {
+            ServerComponent::Services => {
                 self.addresses.remove(namespace, name);
                 self.services.remove(namespace, name);
-                self.aggregator.wake();
+                self.aggregator.notify_controller();
             }
-            ServerPart::EndpointSlices => {
+            ServerComponent::EndpointSlices => {
                 self.services.remove_slice(namespace, name);
-                self.aggregator.wake();
+                self.aggregator.notify_controller();
             }
-            ServerPart::ApiServices => self.aggregator.remove(name),
-            ServerPart::FlowSchemas => self.flow_control.remove_schema(name),
-            ServerPart::PriorityLevels => self.flow_control.remove_level(name),
-            ServerPart::NodeGraph(related) => {
+            ServerComponent::ApiServices => self.aggregator.remove(name),
+            ServerComponent::FlowSchemas => self.flow_control.remove_schema(name),
+            ServerComponent::PriorityLevels => self.flow_control.remove_level(name),
+            ServerComponent::NodeGraph(related) => {
                 if let Some(nodes) = &self.nodes {
                     nodes.remove(related, namespace, name);
                 }

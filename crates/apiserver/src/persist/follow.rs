@@ -16,11 +16,11 @@ use crate::error::Failure;
 use crate::registry::Resource;
 
 /// The maximum wait for the watch.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The retry interval after a storage failure.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// A prefix without keys.
-const NOTHING: &str = "/-/none/";
+const EMPTY_PREFIX: &str = "/-/none/";
 
 /// The revision up to which effects are applied.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Followed {
     async fn reaches(&self, revision: Revision) -> bool {
         let mut reached = self.reached.subscribe();
         let waiting = reached.wait_for(|reached| *reached >= revision);
-        tokio::time::timeout(PATIENCE, waiting).await.is_ok()
+        tokio::time::timeout(WATCH_TIMEOUT, waiting).await.is_ok()
     }
 
     /// Waits until the effects of everything acknowledged before are applied.
@@ -58,7 +58,7 @@ impl Followed {
         let newest = store.revision().await?;
         if *self.reached.borrow() < newest {
             // Opening a watch after the latest revision shows that other watches can deliver everything before it.
-            if let Err(ReadError::Unavailable(error)) = store.watch(NOTHING, newest).await {
+            if let Err(ReadError::Unavailable(error)) = store.watch(EMPTY_PREFIX, newest).await {
                 return Err(error);
             }
             self.wanted.notify_one();
@@ -106,7 +106,7 @@ impl Follower {
                 ReadError::Compacted(_) => {}
                 error => {
                     tracing::warn!(%error, "cannot watch the writes of other servers");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
         }

@@ -21,9 +21,9 @@ use crate::request::Request;
 use crate::respond::{Reply, list_head, object_text};
 
 /// Components and their ports.
-const BESIDE: [(&str, u16); 2] = [("scheduler", 10259), ("controller-manager", 10257)];
+const COMPONENTS: [(&str, u16); 2] = [("scheduler", 10259), ("controller-manager", 10257)];
 const STORAGE: &str = "etcd-0";
-const PATIENCE: Duration = Duration::from_secs(1);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns true for the kind ComponentStatus, which is never stored.
 pub(crate) fn is_component(resource: &Resource) -> bool {
@@ -47,7 +47,11 @@ pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) ->
     let selection = Selection::read(query, resource)?;
     let mut text = list_head(resource.list_type(), &json!({}));
     let mut comma = "";
-    for name in BESIDE.map(|(name, _)| name).into_iter().chain([STORAGE]) {
+    for name in COMPONENTS
+        .map(|(name, _)| name)
+        .into_iter()
+        .chain([STORAGE])
+    {
         let object = status(storage, name).await;
         if let Some(object) = object.filter(|object| selection.includes(resource, object)) {
             text.push_str(comma);
@@ -60,8 +64,8 @@ pub(crate) async fn list(storage: &Storage, request: &Request, query: &Query) ->
 }
 
 async fn status(storage: &Storage, name: &str) -> Option<Value> {
-    let (status, message) = match BESIDE.iter().find(|(known, _)| *known == name) {
-        Some((_, port)) => reach(*port).await,
+    let (status, message) = match COMPONENTS.iter().find(|(known, _)| *known == name) {
+        Some((_, port)) => probe(*port).await,
         None if name == STORAGE => match storage.store().revision().await {
             Ok(_) => ("True", String::from("ok")),
             Err(error) => ("False", error.to_string()),
@@ -73,13 +77,13 @@ async fn status(storage: &Storage, name: &str) -> Option<Value> {
 }
 
 /// Checks for a listener on a port of this host.
-async fn reach(port: u16) -> (&'static str, String) {
+async fn probe(port: u16) -> (&'static str, String) {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let failed = |why: &str| {
         let text = format!("Get \"https://{address}/healthz\": dial tcp {address}: {why}");
         ("False", text)
     };
-    match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+    match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await {
         Ok(Ok(_)) => ("Unknown", String::from("something listens there")),
         Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
             failed("connect: connection refused")

@@ -34,7 +34,7 @@ const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to di
     time the first chunk was returned and now may show up in the list.";
 
 /// The options of a list.
-struct Asked {
+struct ListOptions {
     at: ReadAt,
     wanted: u64,
     limit: Option<usize>,
@@ -53,8 +53,8 @@ pub(crate) async fn find(
     let resource = &request.resource;
     let selection = Selection::read(query, resource)?;
     let prefix = storage.prefix(resource, request.namespace());
-    let asked = Asked::read(query, &prefix, is_paged)?;
-    collect(storage, resource, &selection, &prefix, &asked).await
+    let options = ListOptions::read(query, &prefix, is_paged)?;
+    collect(storage, resource, &selection, &prefix, &options).await
 }
 
 /// Returns the found objects as a list.
@@ -84,7 +84,7 @@ pub(crate) async fn list(storage: &Storage, request: &Request, found: Found) -> 
         let head = respond::list_head(resource.list_type(), &metadata);
         (head, String::from("]}"))
     };
-    let mut pauses = Pauses::default();
+    let mut pauses = YieldBudget::default();
     for (index, entry) in found.entries.iter().enumerate() {
         if index > 0 {
             text.push(',');
@@ -105,14 +105,14 @@ pub(crate) async fn list(storage: &Storage, request: &Request, found: Found) -> 
 
 /// Yields to other tasks while many entries are read.
 #[derive(Debug, Default)]
-struct Pauses {
+struct YieldBudget {
     bytes: usize,
 }
 
-impl Pauses {
+impl YieldBudget {
     async fn after(&mut self, bytes: usize) {
         self.bytes += bytes;
-        if self.bytes > BETWEEN_PAUSES {
+        if self.bytes > BYTES_PER_YIELD {
             self.bytes = 0;
             tokio::task::yield_now().await;
         }
@@ -120,7 +120,7 @@ impl Pauses {
 }
 
 /// About a millisecond of reading.
-const BETWEEN_PAUSES: usize = 64 << 10;
+const BYTES_PER_YIELD: usize = 64 << 10;
 
 /// The approximate cost of scanning an entry's metadata, whatever its size.
 const OF_METADATA: usize = 128;
@@ -163,14 +163,14 @@ pub(crate) async fn everything(
     selection: &Selection,
     prefix: &str,
 ) -> Outcome<Found> {
-    let asked = Asked {
+    let options = ListOptions {
         at: ReadAt::Latest,
         wanted: 0,
         limit: None,
         after: None,
         continues: false,
     };
-    collect(storage, resource, selection, prefix, &asked).await
+    collect(storage, resource, selection, prefix, &options).await
 }
 
 async fn collect(
@@ -178,10 +178,10 @@ async fn collect(
     resource: &Resource,
     selection: &Selection,
     prefix: &str,
-    asked: &Asked,
+    options: &ListOptions,
 ) -> Outcome<Found> {
-    let mut at = asked.at;
-    let mut after = asked.after.clone();
+    let mut at = options.at;
+    let mut after = options.after.clone();
     let mut found = Found {
         entries: Vec::new(),
         revision: Revision::START,
@@ -194,7 +194,7 @@ async fn collect(
         false => Bloom::EMPTY,
     };
     loop {
-        let missing = asked.limit.map(|limit| limit - found.entries.len());
+        let missing = options.limit.map(|limit| limit - found.entries.len());
         let list = List {
             prefix,
             at,
@@ -204,10 +204,10 @@ async fn collect(
         };
         let page = match wait_for(storage, at, || storage.store().list(list)).await {
             Ok(page) => page,
-            Err(Refused::TooOld) if asked.continues => {
+            Err(ReadFailure::TooOld) if options.continues => {
                 return Err(restart(storage, prefix, after.as_deref()).await);
             }
-            Err(refused) => return Err(refused.into_failure(asked.wanted)),
+            Err(refused) => return Err(refused.into_failure(options.wanted)),
         };
         found.revision = page.revision;
         let last = page.entries.last().map(|entry| entry.key.to_string());
@@ -216,7 +216,7 @@ async fn collect(
             found.entries.extend(page.entries);
         } else {
             let by_metadata = resource.is_shown_as_stored() && selection.is_about_metadata();
-            let mut pauses = Pauses::default();
+            let mut pauses = YieldBudget::default();
             for entry in page.entries {
                 let read = if by_metadata {
                     OF_METADATA
@@ -235,7 +235,9 @@ async fn collect(
             }
         }
         found.more = page.remaining > 0;
-        let is_full = asked.limit.is_none_or(|limit| found.entries.len() >= limit);
+        let is_full = options
+            .limit
+            .is_none_or(|limit| found.entries.len() >= limit);
         if is_full || !found.more || last.is_none() {
             return Ok(found);
         }
@@ -256,12 +258,12 @@ async fn restart(storage: &Storage, prefix: &str, after: Option<&str>) -> Failur
 }
 
 /// The failure to read a state.
-enum Refused {
+enum ReadFailure {
     TooOld,
     Other(ReadError),
 }
 
-impl Refused {
+impl ReadFailure {
     fn into_failure(self, wanted: u64) -> Failure {
         match self {
             Self::TooOld => expired("The resourceVersion for the provided list is too old."),
@@ -285,25 +287,29 @@ where
 }
 
 /// Waits briefly for a future revision.
-async fn wait_for<T, F>(storage: &Storage, at: ReadAt, read: impl Fn() -> F) -> Result<T, Refused>
+async fn wait_for<T, F>(
+    storage: &Storage,
+    at: ReadAt,
+    read: impl Fn() -> F,
+) -> Result<T, ReadFailure>
 where
     F: Future<Output = Result<T, ReadError>>,
 {
-    let deadline = tokio::time::Instant::now() + limits::CATCH_UP;
+    let deadline = tokio::time::Instant::now() + limits::CATCH_UP_TIMEOUT;
     loop {
         let error = match read().await {
             Ok(found) => return Ok(found),
             Err(error) => error,
         };
         match error {
-            ReadError::Compacted(_) => return Err(Refused::TooOld),
+            ReadError::Compacted(_) => return Err(ReadFailure::TooOld),
             ReadError::Future { current } => {
                 let (ReadAt::NotOlderThan(wanted) | ReadAt::Exact(wanted)) = at else {
-                    return Err(Refused::Other(error));
+                    return Err(ReadFailure::Other(error));
                 };
                 // A watch delivers an event as soon as anything is written.
                 let Ok(mut watch) = storage.store().watch("/", current).await else {
-                    return Err(Refused::Other(error));
+                    return Err(ReadFailure::Other(error));
                 };
                 let reached = async {
                     while watch
@@ -313,10 +319,10 @@ where
                     {}
                 };
                 if tokio::time::timeout_at(deadline, reached).await.is_err() {
-                    return Err(Refused::Other(error));
+                    return Err(ReadFailure::Other(error));
                 }
             }
-            other => return Err(Refused::Other(other)),
+            other => return Err(ReadFailure::Other(other)),
         }
     }
 }
@@ -338,7 +344,7 @@ pub(crate) fn revision(text: &str) -> Result<Revision, InvalidVersion> {
     })
 }
 
-impl Asked {
+impl ListOptions {
     /// Parses the options. An implicitly paged list is treated as if it had a limit.
     fn read(query: &Query, prefix: &str, is_paged: bool) -> Outcome<Self> {
         // It was validated with the selectors.

@@ -23,7 +23,7 @@ use crate::error::{Failure, Outcome, expired, plain};
 use crate::http::body::{Body, Response};
 use crate::http::in_flight::{InFlight, Permit};
 use crate::http::limits;
-use crate::http::negotiate::{Encoding, View, Wanted};
+use crate::http::negotiate::{Encoding, Negotiated, View};
 use crate::http::query::Query;
 use crate::persist::Storage;
 use crate::read::list;
@@ -37,15 +37,15 @@ const BOOKMARKS: Duration = Duration::from_secs(60);
 /// The minimum default timeout of a watch.
 const DEFAULT_SECONDS: u64 = 1800;
 /// The maximum timeout of a watch, whatever the client requests: 30 years.
-const LONGEST_SECONDS: u64 = 30 * 365 * 24 * 3600;
+const MAX_TIMEOUT_SECONDS: u64 = 30 * 365 * 24 * 3600;
 
 /// The media type of a protobuf stream.
 const STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
 /// The representation of objects for a client.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown {
-    pub(crate) wanted: Wanted,
+pub(crate) struct Representation {
+    pub(crate) wanted: Negotiated,
     pub(crate) tables: Option<Tables>,
 }
 
@@ -70,7 +70,7 @@ struct EventStream {
     /// Completes when the server stops.
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// The memory of responses, and the user who is charged.
-    room: InFlight,
+    memory: InFlight,
     user: String,
     /// The reservation of the event that was encoded last, until the next one is requested.
     reserved: Option<Permit>,
@@ -89,7 +89,7 @@ pub(crate) async fn watch(
     tasks: &Tasks,
     request: &Request,
     query: &Query,
-    (shown, room): (Shown, &InFlight),
+    (shown, memory): (Representation, &InFlight),
 ) -> Outcome<Response> {
     let resource = &request.resource;
     let selection = Selection::read(query, resource)?;
@@ -102,7 +102,9 @@ pub(crate) async fn watch(
         .and_then(|seconds| u64::try_from(seconds).ok())
         .filter(|&seconds| seconds > 0);
     // An unlimited watch ends with the server.
-    let seconds = seconds.unwrap_or_else(default_seconds).min(LONGEST_SECONDS);
+    let seconds = seconds
+        .unwrap_or_else(default_seconds)
+        .min(MAX_TIMEOUT_SECONDS);
     let end = Instant::now() + Duration::from_secs(seconds);
     let version = query.text("resourceVersion");
     let initial = query.flag("sendInitialEvents");
@@ -150,7 +152,7 @@ pub(crate) async fn watch(
         timer: Box::pin(sleep_until(next_bookmark(bookmarks, end))),
         end,
         stopped: Box::pin(async move { tasks.stopped().await }),
-        room: room.clone(),
+        memory: memory.clone(),
         user: request.user().username.clone(),
         reserved: None,
         bookmarks,
@@ -335,7 +337,7 @@ impl EventStream {
         tokio::select! {
             biased;
             () = &mut self.stopped => return false,
-            room = self.room.take_in_turn(&self.user, bytes, limits::WATCH_ROOM) => self.reserved = room,
+            memory = self.memory.take_timeout(&self.user, bytes, limits::WATCH_MEMORY_TIMEOUT) => self.reserved = memory,
         }
         if self.reserved.is_none() {
             tracing::debug!(

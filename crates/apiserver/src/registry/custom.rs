@@ -14,7 +14,7 @@ use lockgate_kinds::tree;
 use serde_json::Value;
 
 use crate::metadata;
-use crate::registry::kube_version::Place;
+use crate::registry::kube_version::VersionRank;
 use crate::registry::shape_error::ShapeError;
 use crate::registry::{Names, Resource, Rules, Shape, Subresource};
 use conversion::Conversion;
@@ -112,7 +112,7 @@ impl CustomVersion {
         self.version.scale.as_ref()
     }
 
-    pub(crate) fn knows_field(&self, label: &str) -> bool {
+    pub(crate) fn supports_field_label(&self, label: &str) -> bool {
         matches!(label, "metadata.name" | "metadata.namespace")
             || self
                 .version
@@ -252,7 +252,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
         .storage_version()
         .map_or_else(String::new, |version| version.name.clone());
     let mut versions: Vec<&Version> = custom.versions.iter().collect();
-    versions.sort_by_key(|version| Place::of(&version.name));
+    versions.sort_by_key(|version| VersionRank::of(&version.name));
     versions
         .into_iter()
         .map(|version| {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::document::Document;
-use super::kube_version::Place;
+use super::kube_version::VersionRank;
 use super::{Resource, Snapshot, Subresource, api_version};
 
 /// Aggregated documents built so far.
@@ -59,7 +59,7 @@ fn grouped(snapshot: &Snapshot) -> Groups<'_> {
     for (_, versions) in &mut groups {
         let mut resources = versions.iter().flat_map(|(_, resources)| resources);
         if resources.all(|resource| resource.is_custom()) {
-            versions.sort_by_key(|(version, _)| Place::of(version));
+            versions.sort_by_key(|(version, _)| VersionRank::of(version));
         }
     }
     groups

@@ -14,12 +14,12 @@ pub(crate) enum Stability {
 
 /// The rank of a version: preferred versions come first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum VersionRank {
     Kube(Stability, Reverse<u64>, Reverse<u64>),
     Other(String),
 }
 
-impl Place {
+impl VersionRank {
     pub(crate) fn of(version: &str) -> Self {
         Self::kube(version).unwrap_or_else(|| Self::Other(version.to_owned()))
     }
@@ -69,7 +69,7 @@ mod tests {
             "v0",
             "v1beta01",
         ];
-        versions.sort_by_key(|version| Place::of(version));
+        versions.sort_by_key(|version| VersionRank::of(version));
         assert_eq!(
             versions,
             [

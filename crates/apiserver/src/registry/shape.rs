@@ -233,14 +233,14 @@ impl Shape {
             Self::BuiltIn { ty, row } => {
                 self.apply_defaults(value);
                 if !is_stored_as_json(row) {
-                    ty.forget_empty(value);
+                    ty.null_empties(value);
                 }
             }
             Self::Registration { row, .. } => {
                 // Validation has seen them, and Go does not encode them.
                 let ty = registration_type(row)?;
                 let _left_out = ty.take_empties(value);
-                ty.forget_empty(value);
+                ty.null_empties(value);
             }
             Self::Plain(_) => {}
         }
@@ -324,10 +324,10 @@ impl Shape {
     }
 
     /// Returns true if field selectors support this field.
-    pub(crate) fn knows_field(&self, label: &str) -> bool {
+    pub(crate) fn supports_field_label(&self, label: &str) -> bool {
         match (self.row(), self) {
             (Some(row), _) => kinds::field_selector(row, label).is_some(),
-            (None, Self::Custom(custom)) => custom.knows_field(label),
+            (None, Self::Custom(custom)) => custom.supports_field_label(label),
             (None, _) => false,
         }
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Tables;
 use crate::encoding::{self, TypeMeta};
 use crate::error::{Outcome, internal};
-use crate::http::body::Pieces;
+use crate::http::body::Chunks;
 use crate::registry::Resource;
 
 /// A list of stored objects. It shares the bytes with the store, so that a slowly read list uses hardly any memory.
@@ -158,7 +158,7 @@ impl StoredList {
             // Rows of other kinds need the parsed object.
             _ => {
                 text.truncate(before);
-                let object = encoding::parse_shown(entry)?;
+                let object = encoding::parse_without_managed_fields(entry)?;
                 text.push_str(&table::cells(row, &object, options.now));
                 None
             }
@@ -200,7 +200,7 @@ pub(crate) fn list_head(type_meta: TypeMeta<'_>, metadata: &Value) -> String {
     )
 }
 
-impl Pieces for StoredList {
+impl Chunks for StoredList {
     fn next(&mut self, size: usize) -> Option<Bytes> {
         if !self.rest.is_empty() {
             return Some(self.rest.split_to(self.rest.len().min(size)));

@@ -55,7 +55,7 @@ use crate::error::Failure;
 use crate::flow_control::FlowControl;
 use crate::heavy::{Heavy, Work};
 use crate::host::ServedKinds;
-use crate::http::in_flight::{InFlight, ROOM, TREES};
+use crate::http::in_flight::{InFlight, MEMORY_BUDGET, TREES};
 use crate::http::listen::Secure;
 use crate::http::tls::{self, FRONT_PROXY_CLIENT, FrontProxy, Identity, TlsError};
 use crate::in_order::InOrder;
@@ -424,7 +424,7 @@ fn build(
         ServiceRouting::EndpointsOrClusterIp => Arc::new(ProxyResolver(services.clone())),
         ServiceRouting::Endpoints => Arc::new(EndpointResolver(services.clone())),
     });
-    let mut mapped = MappedResolver::new(Arc::new(Unmapped));
+    let mut mapped = MappedResolver::new(Arc::new(NoResolver));
     for ServiceMapping {
         namespace,
         name,
@@ -582,7 +582,7 @@ fn build(
         order,
         applying: Default::default(),
         namespaces_settle: settings.controllers.service_account || settings.controllers.root_ca,
-        settled: Default::default(),
+        reconciled: Default::default(),
         tasks: tasks.clone(),
         followed: Default::default(),
     });
@@ -641,7 +641,7 @@ fn build(
         flow_control: is_fair.then_some(flow_control),
         reads_in_flight: InFlight::new(settings.max_requests_inflight),
         writes_in_flight: InFlight::new(settings.max_mutating_requests_inflight),
-        room: InFlight::new(ROOM),
+        memory: InFlight::new(MEMORY_BUDGET),
         trees: InFlight::new(TREES),
         heavy: Heavy::when_needed(Work::LargeWrites),
         tasks,
@@ -696,9 +696,9 @@ fn authentication(
 
 /// A resolver without Services.
 #[derive(Debug)]
-struct Unmapped;
+struct NoResolver;
 
-impl ServiceResolver for Unmapped {
+impl ServiceResolver for NoResolver {
     fn resolve(&self, _: &str, name: &str, _: i32) -> Result<String, ResolveError> {
         Err(ResolveError::NotFound(name.to_owned()))
     }

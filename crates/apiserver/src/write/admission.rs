@@ -242,7 +242,7 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         self.request.notes.add(&self.admission);
         if let Some(observer) = &self.admitter.observer {
-            observer.tell(&self.admission);
+            observer.notify(&self.admission);
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::write::update::{Change, New};
 const DISRUPTED_MAX: usize = 2000;
 
 /// Returns true if a Pod can be evicted regardless of its budget: it has not started, or has finished.
-pub(super) fn is_free(pod: &Value) -> bool {
+pub(super) fn can_ignore_budget(pod: &Value) -> bool {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str);
     matches!(phase, Some("Succeeded" | "Failed" | "Pending")) || metadata::is_deleting(pod)
 }

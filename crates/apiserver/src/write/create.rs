@@ -41,7 +41,7 @@ pub(crate) async fn insert(writer: &Writer, request: &Request, body: Body) -> Ou
     if is_namespace {
         submission.namespace.clone_from(&submission.name);
     }
-    metadata::wipe(&mut object);
+    metadata::wipe_system_fields(&mut object);
     let namespace = if is_namespace {
         ""
     } else {
@@ -211,7 +211,10 @@ impl Recipe for Insertion<'_> {
         }
         self.attempts += 1;
         if resource.is_custom() {
-            self.spoiled = self.writer.storage.spoiled_metadata(object, resource);
+            self.spoiled = self
+                .writer
+                .storage
+                .metadata_conversion_failure(object, resource);
             metadata::drop_invalid(object)
                 .map_err(|_| internal("system metadata was not initialized"))?;
         }
@@ -272,7 +275,7 @@ impl Recipe for Insertion<'_> {
             return Err(spoiled);
         }
         if !self.options.is_dry_run() {
-            metadata::forget_link(&mut object);
+            metadata::clear_self_link(&mut object);
         }
         let shape = &self.request.resource.shape;
         shape
@@ -286,7 +289,7 @@ impl Recipe for Insertion<'_> {
         }
         let inserted = self.insert(object).await?;
         if matches!(inserted, Inserted::Created(_)) && !self.options.is_dry_run() {
-            Allocation::keep(&mut self.allocated);
+            Allocation::commit(&mut self.allocated);
         }
         match inserted {
             Inserted::Taken(_)

@@ -139,12 +139,12 @@ pub(crate) struct Deleted {
     pub(crate) gone: bool,
 }
 
-enum Round {
+enum AttemptOutcome {
     Done(Deleted),
     Lost,
 }
 
-impl Round {
+impl AttemptOutcome {
     fn stays(object: Value) -> Self {
         Self::Done(Deleted {
             object,
@@ -177,16 +177,23 @@ impl<'d> Deletion<'d> {
         loop {
             let entry = storage.entry(&key).await?;
             let entry = entry.ok_or_else(|| self.resource().not_found(&self.name))?;
-            if let Round::Done(deleted) = self.attempt(&key, entry, options.clone()).await? {
+            if let AttemptOutcome::Done(deleted) =
+                self.attempt(&key, entry, options.clone()).await?
+            {
                 return Ok(deleted);
             }
-            if self.request.is_overdue() {
+            if self.request.is_past_deadline() {
                 return Err(timeout());
             }
         }
     }
 
-    async fn attempt(&self, key: &str, entry: Entry, mut options: DeleteOptions) -> Outcome<Round> {
+    async fn attempt(
+        &self,
+        key: &str,
+        entry: Entry,
+        mut options: DeleteOptions,
+    ) -> Outcome<AttemptOutcome> {
         let object = self.writer.storage.decode(&entry, self.resource()).await?;
         let sent = self.of_collection.then(|| options.clone());
         if strategy::is_deleted_in_steps(self.resource()) {
@@ -199,13 +206,13 @@ impl<'d> Deletion<'d> {
                 return self.begin(key, &entry, object, options).await;
             }
             if !strategy::namespace_finalizers(&object).is_empty() {
-                return Ok(Round::stays(object));
+                return Ok(AttemptOutcome::stays(object));
             }
         }
         let mut marked = object.clone();
         let manner = self.before(&mut marked, &mut options)?;
         if manner == Manner::Pending {
-            return Ok(Round::stays(object));
+            return Ok(AttemptOutcome::stays(object));
         }
         let finalizers = self.finalizers_after(&marked, &options);
         let unchanged = metadata::finalizers(&marked) == finalizers;
@@ -224,15 +231,15 @@ impl<'d> Deletion<'d> {
                     .store(key, current.0, &mut marked, options.is_dry_run())
                     .await?
                 else {
-                    return Ok(Round::Lost);
+                    return Ok(AttemptOutcome::Lost);
                 };
                 let waits = manner == Manner::Graceful
                     && options.grace_period_seconds.unwrap_or_default() > 0;
                 if held || waits {
-                    return Ok(Round::stays(marked));
+                    return Ok(AttemptOutcome::stays(marked));
                 }
                 if options.is_dry_run() {
-                    return Ok(Round::Done(Deleted {
+                    return Ok(AttemptOutcome::Done(Deleted {
                         object: marked,
                         gone: true,
                     }));
@@ -250,10 +257,10 @@ impl<'d> Deletion<'d> {
             // The kubelet may remove a marked Pod first.
             // UPSTREAM: apiserver pkg/registry/generic/registry/store.go (ignoreNotFound)
             Err(PersistError::NotFound) if is_marked => {}
-            Err(PersistError::Conflict) => return Ok(Round::Lost),
+            Err(PersistError::Conflict) => return Ok(AttemptOutcome::Lost),
             Err(error) => return Err(error.about(self.resource(), &self.name)),
         }
-        Ok(Round::Done(Deleted {
+        Ok(AttemptOutcome::Done(Deleted {
             object: current.1,
             gone: true,
         }))
@@ -266,7 +273,7 @@ impl<'d> Deletion<'d> {
         entry: &Entry,
         mut object: Value,
         options: DeleteOptions,
-    ) -> Outcome<Round> {
+    ) -> Outcome<AttemptOutcome> {
         self.admit(&object, &options).await?;
         metadata::set(
             &mut object,
@@ -280,8 +287,8 @@ impl<'d> Deletion<'d> {
             .store(key, entry.revision, &mut object, options.is_dry_run())
             .await?
         {
-            Some(_) => Ok(Round::stays(object)),
-            None => Ok(Round::Lost),
+            Some(_) => Ok(AttemptOutcome::stays(object)),
+            None => Ok(AttemptOutcome::Lost),
         }
     }
 
@@ -382,7 +389,7 @@ impl<'d> Deletion<'d> {
             return Ok(Manner::AtOnce);
         }
         if metadata::is_deleting(object) {
-            return Ok(shorten(object, options));
+            return Ok(shorten_grace_period(object, options));
         }
         let period = grace_period(object, options.grace_period_seconds);
         options.grace_period_seconds = Some(period);
@@ -466,7 +473,7 @@ fn set_finalizers(object: &mut Value, finalizers: Vec<String>) {
 }
 
 /// The grace period of a terminating object can only be shortened.
-fn shorten(object: &mut Value, options: &mut DeleteOptions) -> Manner {
+fn shorten_grace_period(object: &mut Value, options: &mut DeleteOptions) -> Manner {
     let given = metadata::number(object, "deletionGracePeriodSeconds").unwrap_or_default();
     if given == 0 {
         return Manner::AtOnce;

@@ -25,7 +25,7 @@ pub(crate) async fn evict(writer: &Writer, request: &Request, body: PartBody) ->
         object: mut eviction,
         options,
     } = body;
-    metadata::wipe(&mut eviction);
+    metadata::wipe_system_fields(&mut eviction);
     metadata::match_namespace(&mut eviction, request.namespace())?;
     if let Some(warning) = metadata::drop_duplicate_owner_references(&mut eviction, false) {
         request.notes.warn(&warning);
@@ -52,7 +52,11 @@ impl Eviction<'_> {
     /// Sets the eviction condition of the Pod, which is visible until the Pod is deleted.
     ///
     /// UPSTREAM: pkg/registry/core/pod/storage/eviction.go (addConditionAndDeletePod)
-    async fn announce(&self, path: ObjectPath<'_>, delete: &mut DeleteOptions) -> Outcome<()> {
+    async fn set_disruption_condition(
+        &self,
+        path: ObjectPath<'_>,
+        delete: &mut DeleteOptions,
+    ) -> Outcome<()> {
         loop {
             let pod = self.writer.storage.get(path).await?;
             if let Some(preconditions) = &delete.preconditions {
@@ -132,11 +136,11 @@ impl Recipe for Eviction<'_> {
         };
         let pod = self.writer.storage.get(path).await?;
         let dry_run = !delete.dry_run.is_empty();
-        if !budget::is_free(&pod) {
+        if !budget::can_ignore_budget(&pod) {
             budget::charge(self.writer, &pod, dry_run).await?;
         }
         if !dry_run {
-            self.announce(path, &mut delete).await?;
+            self.set_disruption_condition(path, &mut delete).await?;
         }
         let deletion = Deletion {
             admission_name: None,

@@ -66,7 +66,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody)
             check_stored_uid(path, &key, &replaced, &old, body.options.is_dry_run())?;
         }
         let mut old_scale = scale::of(resource, &old)?;
-        replicas.show(&old, &mut old_scale)?;
+        replicas.to_subresource(&old, &mut old_scale)?;
         let live = scale::to_patch(resource, &old, old_scale.clone());
         let applied = match &body.change {
             ScaleChange::Patch {
@@ -134,7 +134,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody)
         };
         match run(&writer.admitter, request, submission, &mut recipe).await? {
             Some(scale) => return Ok(Reply::object(scale)),
-            None if request.is_overdue() => return Err(timeout()),
+            None if request.is_past_deadline() => return Err(timeout()),
             None => {}
         }
     }
@@ -197,7 +197,7 @@ impl SetReplicas<'_> {
         let old = &self.old;
         scale::apply(resource, object, scale)?;
         self.replicas
-            .take_over(object, old, scale, resource.api_version())?;
+            .to_parent(object, old, scale, resource.api_version())?;
         strategy::prepare_update(resource, "", object, old, self.user, self.gates);
         let namespaced = resource.names.namespaced;
         let [new, old] = [&*object, old].map(|object| kind::Written::new(object, namespaced));

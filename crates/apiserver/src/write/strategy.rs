@@ -126,7 +126,7 @@ pub(crate) fn set_condition(pod: &mut Value, name: &str, why: Option<[&str; 2]>)
 /// Sets fields that depend on the cluster, before addresses are allocated; may reject the object.
 pub(crate) fn begin(resource: &Resource, object: &mut Value, old: Option<&Value>) -> Outcome<()> {
     let errors = resource.shape.kind().begin(object, old);
-    refuse(resource, object, &errors)
+    reject(resource, object, &errors)
 }
 
 /// Sets the server's fields in a new object.
@@ -144,7 +144,11 @@ pub(crate) fn prepare_create(
 
 /// The object for validation: if plain HTTP to loopback hosts is allowed, such webhook URLs are validated as if they
 /// were HTTPS.
-fn judged<'o>(resource: &Resource, object: &'o Value, gates: FeatureGates) -> Cow<'o, Value> {
+fn for_validation<'o>(
+    resource: &Resource,
+    object: &'o Value,
+    gates: FeatureGates,
+) -> Cow<'o, Value> {
     if !gates.http_on_loopback {
         return Cow::Borrowed(object);
     }
@@ -184,7 +188,7 @@ pub(crate) fn check_create(
     let mut errors = with_context(&UserInfo::default(), gates, |context| {
         let mut context = *context;
         context.admin_access = admin_access;
-        let judged = judged(resource, new.value, gates);
+        let judged = for_validation(resource, new.value, gates);
         let new = match &judged {
             Cow::Borrowed(_) => new,
             Cow::Owned(judged) => &Written::new(judged, resource.names.namespaced),
@@ -195,7 +199,7 @@ pub(crate) fn check_create(
         // Checked last, so that the kind's own errors come first.
         errors = check_scoped_metadata(resource, new);
     }
-    refuse(resource, new.value, &errors)
+    reject(resource, new.value, &errors)
 }
 
 /// Validates the metadata of any kind, including the namespace.
@@ -218,10 +222,10 @@ pub(crate) fn authorize(
     user: &UserInfo,
 ) -> Outcome<()> {
     let errors = policies::authorize_params(access, resource, object, old, user)?;
-    refuse(resource, object, &errors)
+    reject(resource, object, &errors)
 }
 
-fn refuse(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome<()> {
+fn reject(resource: &Resource, object: &Value, errors: &[FieldError]) -> Outcome<()> {
     if errors.is_empty() {
         return Ok(());
     }
@@ -342,7 +346,7 @@ pub(crate) fn check_update(
         ..FeatureGates::default()
     };
     errors.extend(with_context(&UserInfo::default(), versioned, |context| {
-        let judged = judged(resource, new.value, gates);
+        let judged = for_validation(resource, new.value, gates);
         let new = match &judged {
             Cow::Borrowed(_) => new,
             Cow::Owned(judged) => &Written::new(judged, resource.names.namespaced),
@@ -350,5 +354,5 @@ pub(crate) fn check_update(
         let kind = resource.shape.kind();
         kind.validate_update(subresource, new, old, context)
     }));
-    refuse(resource, new.value, &errors)
+    reject(resource, new.value, &errors)
 }

@@ -112,13 +112,13 @@ impl Changed {
 
 /// The outcome of one attempt.
 #[derive(Debug)]
-enum Round {
+enum AttemptOutcome {
     Done(Changed),
     /// The object was changed concurrently.
     Lost,
 }
 
-impl Round {
+impl AttemptOutcome {
     fn updated(written: impl Into<Written>) -> Self {
         Self::Done(Changed {
             written: written.into(),
@@ -155,10 +155,10 @@ impl<'c> Change<'c> {
                 None if self.create_when_missing => self.create_missing(&make).await?,
                 None => return Err(request.resource.not_found(request.name())),
             };
-            if let Round::Done(changed) = round {
+            if let AttemptOutcome::Done(changed) = round {
                 return Ok(changed);
             }
-            if request.is_overdue() {
+            if request.is_past_deadline() {
                 return Err(timeout());
             }
         }
@@ -235,7 +235,7 @@ impl<'c> Change<'c> {
     async fn create_missing(
         &self,
         make: &(impl Fn(Option<&Value>) -> Outcome<New> + Sync),
-    ) -> Outcome<Round> {
+    ) -> Outcome<AttemptOutcome> {
         let tracked = self.track(None, make(None)?).await?;
         // UPSTREAM: apiserver pkg/registry/generic/registry/store.go (Update) reads the object first.
         let told = metadata::text(&tracked.object, "resourceVersion");
@@ -246,11 +246,11 @@ impl<'c> Change<'c> {
         let submission = self.submission(submission, tracked);
         let mut recipe = Insertion::new(self.writer, self.request, self.options, Cause::Update);
         match run(&self.writer.admitter, self.request, submission, &mut recipe).await? {
-            Inserted::Created(written) => Ok(Round::Done(Changed {
+            Inserted::Created(written) => Ok(AttemptOutcome::Done(Changed {
                 written,
                 created: true,
             })),
-            Inserted::Taken(_) => Ok(Round::Lost),
+            Inserted::Taken(_) => Ok(AttemptOutcome::Lost),
         }
     }
 
@@ -259,7 +259,7 @@ impl<'c> Change<'c> {
         key: &str,
         entry: Entry,
         make: &(impl Fn(Option<&Value>) -> Outcome<New> + Sync),
-    ) -> Outcome<Round> {
+    ) -> Outcome<AttemptOutcome> {
         let old = self
             .writer
             .storage
@@ -325,7 +325,7 @@ struct Replacement<'r> {
 }
 
 impl Recipe for Replacement<'_> {
-    type Output = Round;
+    type Output = AttemptOutcome;
 
     fn prepare(&mut self, object: &mut Value) -> Outcome<()> {
         let Change {
@@ -334,7 +334,7 @@ impl Recipe for Replacement<'_> {
         let (resource, subresource) = (&request.resource, request.subresource());
         let old = self.old.value();
         if resource.is_custom() {
-            self.spoiled = writer.storage.spoiled_metadata(object, resource);
+            self.spoiled = writer.storage.metadata_conversion_failure(object, resource);
             // Without metadata the object has no version, which is reported below.
             let _ = metadata::drop_invalid(object);
         }
@@ -386,7 +386,7 @@ impl Recipe for Replacement<'_> {
         self.change.request.name()
     }
 
-    async fn persist(&mut self, mut object: Value) -> Outcome<Persisted<Round>> {
+    async fn persist(&mut self, mut object: Value) -> Outcome<Persisted<AttemptOutcome>> {
         let Change {
             writer,
             request,
@@ -398,7 +398,7 @@ impl Recipe for Replacement<'_> {
             return Err(spoiled);
         }
         if !options.is_dry_run() {
-            metadata::forget_link(&mut object);
+            metadata::clear_self_link(&mut object);
         }
         let completed = resource.shape.complete(&mut object);
         completed.map_err(|error| plain(error.to_string()))?;
@@ -410,7 +410,7 @@ impl Recipe for Replacement<'_> {
             if !deletes && storage.encode(object, stored_as).await? == self.entry.value {
                 encoding::set_version(&mut forms.shown, revision);
             }
-            return Ok(Persisted::Done(Round::updated(forms.shown)));
+            return Ok(Persisted::Done(AttemptOutcome::updated(forms.shown)));
         }
         if let Some(allocation) = &self.allocated {
             let claimed = allocation.claim(&**storage.store()).await;
@@ -431,10 +431,10 @@ impl Recipe for Replacement<'_> {
         };
         match written {
             Ok(written) => {
-                Allocation::keep(&mut self.allocated);
-                Ok(Persisted::Done(Round::updated(written)))
+                Allocation::commit(&mut self.allocated);
+                Ok(Persisted::Done(AttemptOutcome::updated(written)))
             }
-            Err(PersistError::Conflict) => Ok(Persisted::Done(Round::Lost)),
+            Err(PersistError::Conflict) => Ok(Persisted::Done(AttemptOutcome::Lost)),
             Err(error) => Err(error.about(resource, request.name())),
         }
     }

@@ -14,7 +14,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Client, Config, Resource as _, ResourceExt as _};
-use lockgate_testkit::{Answer, WebhookServer};
+use lockgate_testkit::{ScriptedResponse, WebhookServer};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -43,7 +43,7 @@ impl Cluster {
         let hooks = WebhookServer::start().await;
         hooks.script(
             "/refuse",
-            std::iter::repeat_n(Answer::deny("not on a Sunday"), REFUSALS),
+            std::iter::repeat_n(ScriptedResponse::deny("not on a Sunday"), REFUSALS),
         );
         let registration = registration(&hooks.url("/refuse"), hooks.ca_pem());
         std::fs::write(folder.join("hook.yaml"), registration.to_string()).unwrap();

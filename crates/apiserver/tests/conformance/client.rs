@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 use crate::node::{Map, Node};
 
 /// The timeout of a response, longer than any timeout of the server.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The response of the server.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Client {
             let Question { method, path, .. } = question;
             format!("{method} {path}: no proper answer from the server: {error}")
         };
-        let asked = tokio::time::timeout(PATIENCE, self.exchange(question)).await;
+        let asked = tokio::time::timeout(TIMEOUT, self.exchange(question)).await;
         let (head, bytes) = asked
             .map_err(|late| failed(&late))?
             .map_err(|error| failed(&error))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use lockgate_testkit::certs::{Authority, Identity};
-use lockgate_testkit::{Answer, Ending, Recorded, WebhookServer};
+use lockgate_testkit::{Ending, Recorded, ScriptedResponse, WebhookServer};
 
 use crate::node::{Map, Node, map};
 
@@ -112,12 +112,12 @@ fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
     script.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn respond(script: &Mutex<Script>, request: &Recorded) -> Answer {
+fn respond(script: &Mutex<Script>, request: &Recorded) -> ScriptedResponse {
     if request.method == "GET" {
         // A GET is a redirect that was followed.
         let review = map! {"method": "GET"}.into();
         lock(script).receive(&request.path, "", Map::default(), &review);
-        return Answer::http(200, "");
+        return ScriptedResponse::http(200, "");
     }
     let text = String::from_utf8_lossy(&request.body);
     let review =
@@ -183,9 +183,9 @@ fn holds(name: &str, argument: &Node, review: &Node, count: i128) -> bool {
     }
 }
 
-fn answer(behaviour: &Node, review: &Node) -> Answer {
+fn answer(behaviour: &Node, review: &Node) -> ScriptedResponse {
     if behaviour.get("close") == Some(&Node::Bool(true)) {
-        return delayed(Answer::raw("", Ending::Cut), behaviour);
+        return delayed(ScriptedResponse::raw("", Ending::Cut), behaviour);
     }
     let uid = review.lookup("request/uid").and_then(Node::as_str);
     let mut body = match behaviour.get("raw") {
@@ -207,15 +207,14 @@ fn answer(behaviour: &Node, review: &Node) -> Answer {
     for (name, value) in behaviour.get("headers").into_iter().flat_map(Node::members) {
         headers.set(name, value.clone());
     }
-    let answer = headers
-        .iter()
-        .fold(Answer::http(code, body), |answer, (name, value)| {
-            answer.header(name, &value.spelled())
-        });
+    let answer = headers.iter().fold(
+        ScriptedResponse::http(code, body),
+        |answer, (name, value)| answer.header(name, &value.spelled()),
+    );
     delayed(answer, behaviour)
 }
 
-fn delayed(answer: Answer, behaviour: &Node) -> Answer {
+fn delayed(answer: ScriptedResponse, behaviour: &Node) -> ScriptedResponse {
     match behaviour.get("delay") {
         Some(&Node::Int(seconds)) => answer.delayed(Duration::from_secs_f64(seconds as f64)),
         Some(&Node::Float(seconds)) => answer.delayed(Duration::from_secs_f64(seconds)),

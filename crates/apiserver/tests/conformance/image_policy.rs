@@ -1,6 +1,6 @@
 //! The backend of `ImagePolicyWebhook`: the image names determine its responses.
 
-use lockgate_testkit::{Answer, Recorded, WebhookServer};
+use lockgate_testkit::{Recorded, ScriptedResponse, WebhookServer};
 use serde_json::{Value, json};
 
 /// A server that responds to `ImageReview`s.
@@ -20,7 +20,7 @@ impl ImagePolicy {
     }
 }
 
-fn answer(request: &Recorded) -> Answer {
+fn answer(request: &Recorded) -> ScriptedResponse {
     let review: Value = serde_json::from_slice(&request.body).unwrap();
     let spec = &review["spec"];
     let images: Vec<&str> = spec["containers"]
@@ -37,7 +37,7 @@ fn answer(request: &Recorded) -> Answer {
     let mut annotations = spec["annotations"].as_object().into_iter().flatten();
     let glass = annotations.any(|(key, _)| key.ends_with(".image-policy.k8s.io/break-glass"));
     let status = if has("fail") {
-        return Answer::http(500, "");
+        return ScriptedResponse::http(500, "");
     } else if glass {
         json!({"allowed": true})
     } else if has("deny") {
@@ -55,5 +55,5 @@ fn answer(request: &Recorded) -> Answer {
         "kind": "ImageReview",
         "status": status,
     });
-    Answer::http(200, review.to_string())
+    ScriptedResponse::http(200, review.to_string())
 }

@@ -459,7 +459,7 @@ async fn writes_down_what_webhooks_did() {
     let hooks = WebhookServer::start().await;
     hooks.script(
         "/mutate",
-        [lockgate_testkit::Answer::patch(
+        [lockgate_testkit::ScriptedResponse::patch(
             &json!([{"op": "add", "path": "/data/b", "value": "2"}]),
         )],
     );

@@ -2,7 +2,7 @@
 
 use http::Method;
 use lockgate_kinds::protobuf::Envelope;
-use lockgate_testkit::{Answer as Script, WebhookServer};
+use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
 use serde_json::{Value, json};
 
 use crate::support::*;

@@ -1,6 +1,6 @@
 //! Concurrent writes: no lost updates, and a write is in effect when it returns.
 
-use lockgate_testkit::{Answer as Script, WebhookServer};
+use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
 use serde_json::{Value, json};
 
 use crate::support::*;

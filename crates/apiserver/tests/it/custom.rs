@@ -1,7 +1,7 @@
 //! Custom resources: schemas, multiple versions, conversion, and deletion.
 
 use http::Method;
-use lockgate_testkit::{Answer as Script, WebhookServer};
+use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
 use serde_json::{Value, json};
 
 use crate::support::*;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockgate_apiserver::{Controllers, Settings};
-use lockgate_testkit::{Answer as Script, WebhookServer};
+use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
 use serde_json::json;
 
 use crate::support::*;

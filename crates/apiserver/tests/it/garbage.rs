@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockgate_apiserver::{Controllers, Running, Settings};
 use lockgate_store::{MemoryOptions, MemoryStore};
-use lockgate_testkit::{Answer as Script, WebhookServer};
+use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
 use serde_json::{Value, json};
 
 use crate::support::*;

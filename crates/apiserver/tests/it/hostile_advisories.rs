@@ -2,7 +2,7 @@
 
 use http::Method;
 use lockgate_apiserver::{AuthorizationMode, Settings, TestServer};
-use lockgate_testkit::{Answer as Script, WebhookServer};
+use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

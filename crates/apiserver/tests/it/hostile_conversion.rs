@@ -1,6 +1,6 @@
 //! Conversion webhooks that change more than allowed: identity fields, and fields that are not validated afterwards.
 
-use lockgate_testkit::{Answer as Script, WebhookServer};
+use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
 use serde_json::{Value, json};
 
 use crate::support::*;

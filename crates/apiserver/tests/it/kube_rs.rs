@@ -21,7 +21,7 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client as KubeClient, Config, Resource as _, ResourceExt as _};
 use lockgate_apiserver::{Running, TestServer};
-use lockgate_testkit::{Answer as Script, WebhookServer};
+use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -419,7 +419,7 @@ async fn runs_exposes_and_defines() {
 
 #[tokio::test]
 async fn shows_what_a_webhook_says() {
-    use lockgate_testkit::{Answer as Script, WebhookServer};
+    use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
     let server = start().await;
     let hooks = WebhookServer::start().await;
     hooks.script(

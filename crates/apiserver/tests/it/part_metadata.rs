@@ -1,6 +1,6 @@
 //! The metadata of objects that are sent to subresources and not stored, and managed fields reset by an empty list.
 
-use lockgate_testkit::{Answer as Script, WebhookServer};
+use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
 use serde_json::{Value, json};
 
 use crate::support::*;

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use http::Method;
 use lockgate_apiserver::{Running, Settings};
 use lockgate_store::{List, MemoryStore, Store};
-use lockgate_testkit::{Answer as Script, WebhookServer};
+use lockgate_testkit::{ScriptedResponse as Script, WebhookServer};
 use serde_json::{Value, json};
 
 use crate::support::*;

@@ -162,7 +162,7 @@ async fn gives_in_after_eight_names_that_are_taken() {
     // A webhook that creates each generated name before the server does.
     let thief = client.clone();
     let handle = tokio::runtime::Handle::current();
-    let steal = lockgate_testkit::Answer::review(move |review| {
+    let steal = lockgate_testkit::ScriptedResponse::review(move |review| {
         let name = review["request"]["object"]["metadata"]["name"].clone();
         let object = json!({"metadata": {"name": name}});
         tokio::task::block_in_place(|| handle.block_on(thief.create(CONFIG_MAPS, object)));

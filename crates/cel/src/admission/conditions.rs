@@ -35,12 +35,12 @@ pub enum Outcome {
     /// The webhook is not called; contains the name of the false condition, if any.
     NoMatch(Option<String>),
     /// The request is rejected with this message.
-    Refuse(String),
+    Reject(String),
 }
 
 /// The result of a list of conditions, before the failure policy applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judgement {
+pub struct Evaluated {
     /// The result.
     pub outcome: Outcome,
     /// The number of conditions with evaluation errors, up to the first false one. Zero if the
@@ -123,8 +123,8 @@ impl MatchConditions {
     /// Evaluates all conditions and applies the failure policy.
     #[must_use]
     pub fn matches(&self, evaluator: &Evaluator<'_>, policy: FailurePolicy) -> Outcome {
-        match (self.judge(evaluator).outcome, policy) {
-            (Outcome::Refuse(_), FailurePolicy::Ignore) => Outcome::NoMatch(None),
+        match (self.evaluate(evaluator).outcome, policy) {
+            (Outcome::Reject(_), FailurePolicy::Ignore) => Outcome::NoMatch(None),
             (outcome, _) => outcome,
         }
     }
@@ -134,29 +134,29 @@ impl MatchConditions {
     /// All conditions are evaluated within one budget. A false condition takes precedence over
     /// errors of others.
     #[must_use]
-    pub fn judge(&self, evaluator: &Evaluator<'_>) -> Judgement {
-        self.judge_with(|_, program| evaluator.condition(program))
+    pub fn evaluate(&self, evaluator: &Evaluator<'_>) -> Evaluated {
+        self.evaluate_with(|_, program| evaluator.condition(program))
     }
 
-    /// Like [`Self::judge`], and records each evaluated condition.
+    /// Like [`Self::evaluate`], and records each evaluated condition.
     #[must_use]
-    pub fn judge_recorded(
+    pub fn evaluate_recorded(
         &self,
         evaluator: &Evaluator<'_>,
-    ) -> (Judgement, Vec<RecordedExpression>) {
+    ) -> (Evaluated, Vec<RecordedExpression>) {
         let mut records = Vec::new();
-        let judgement = self.judge_with(|condition, program| {
+        let evaluated = self.evaluate_with(|condition, program| {
             let (known, record) = evaluator.condition_recorded(program, &condition.name);
             records.push(record);
             known
         });
-        (judgement, records)
+        (evaluated, records)
     }
 
-    fn judge_with(
+    fn evaluate_with(
         &self,
         mut evaluate: impl FnMut(&Condition, &Arc<Program>) -> (Result<bool, Error>, u64),
-    ) -> Judgement {
+    ) -> Evaluated {
         let mut left = MATCH_CONDITIONS_BUDGET;
         let mut excluded: Option<(&str, usize)> = None;
         let mut errors: Vec<String> = Vec::new();
@@ -172,8 +172,8 @@ impl MatchConditions {
             match left.checked_sub(cost) {
                 Some(rest) => left = rest,
                 None => {
-                    let outcome = Outcome::Refuse(OUT_OF_BUDGET.to_owned());
-                    return Judgement { outcome, errors: 0 };
+                    let outcome = Outcome::Reject(OUT_OF_BUDGET.to_owned());
+                    return Evaluated { outcome, errors: 0 };
                 }
             }
             match outcome {
@@ -189,14 +189,14 @@ impl MatchConditions {
         }
         if let Some((name, errors)) = excluded {
             let outcome = Outcome::NoMatch(Some(name.to_owned()));
-            return Judgement { outcome, errors };
+            return Evaluated { outcome, errors };
         }
         let count = errors.len();
         let outcome = match count {
             0 => Outcome::Match,
-            _ => Outcome::Refuse(aggregate(errors)),
+            _ => Outcome::Reject(aggregate(errors)),
         };
-        Judgement {
+        Evaluated {
             outcome,
             errors: count,
         }
@@ -250,7 +250,7 @@ mod tests {
         let error = "expression 'object.nope == 1' resulted in error: no such key: nope";
         assert_eq!(
             decide(&conditions, FailurePolicy::Fail),
-            Outcome::Refuse(error.to_owned())
+            Outcome::Reject(error.to_owned())
         );
         assert_eq!(
             decide(&conditions, FailurePolicy::Ignore),
@@ -264,7 +264,7 @@ mod tests {
             &["object.a == 1", "1 +", "object.a == 1"],
             FailurePolicy::Fail,
         );
-        let Outcome::Refuse(text) = outcome else {
+        let Outcome::Reject(text) = outcome else {
             panic!("{outcome:?}")
         };
         assert!(
@@ -283,7 +283,7 @@ mod tests {
                     [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, \
                     [1,2,3,4,5,6,7,8,9,10].all(e, a + b + c + d + e > 0)))))";
         let outcome = decide(&["false", dear, dear, dear], FailurePolicy::Fail);
-        assert_eq!(outcome, Outcome::Refuse(OUT_OF_BUDGET.to_owned()));
+        assert_eq!(outcome, Outcome::Reject(OUT_OF_BUDGET.to_owned()));
     }
 
     #[test]

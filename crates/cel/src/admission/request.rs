@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Map, Value as Json, json};
 
 use crate::eval::{
-    Evaluation, Inputs, KnownField, Limits, Program, RecordedExpression, evaluate,
+    Evaluation, Inputs, Limits, PrecomputedField, Program, RecordedExpression, evaluate,
     evaluate_recorded,
 };
 use crate::ext::authorizer::AuthorizerValue;
@@ -196,15 +196,15 @@ pub(super) const KNOWN_FIELDS: [&str; 18] = [
 ];
 
 /// The values of [`KNOWN_FIELDS`]. Fields that are omitted when empty are unknown then.
-fn known_fields(request: Request) -> [KnownField; KNOWN_FIELDS.len()] {
-    let text = |text: String| KnownField::Text(text.into());
+fn known_fields(request: Request) -> [PrecomputedField; KNOWN_FIELDS.len()] {
+    let text = |text: String| PrecomputedField::Text(text.into());
     let some_text = |text: String| match text.is_empty() {
-        true => KnownField::Unknown,
-        false => KnownField::Text(text.into()),
+        true => PrecomputedField::Unknown,
+        false => PrecomputedField::Text(text.into()),
     };
     let groups = match request.groups.is_empty() {
-        true => KnownField::Unknown,
-        false => KnownField::Texts(request.groups),
+        true => PrecomputedField::Unknown,
+        false => PrecomputedField::Texts(request.groups),
     };
     let Request {
         kind,
@@ -239,7 +239,7 @@ fn known_fields(request: Request) -> [KnownField; KNOWN_FIELDS.len()] {
 #[derive(Debug, Clone)]
 pub struct RequestVariable {
     json: Json,
-    known: [KnownField; KNOWN_FIELDS.len()],
+    known: [PrecomputedField; KNOWN_FIELDS.len()],
 }
 
 impl RequestVariable {
@@ -262,7 +262,7 @@ impl RequestVariable {
 #[derive(Debug, Clone)]
 pub struct Variables<'a> {
     inputs: [Value<'a>; 8],
-    known: &'a [KnownField],
+    known: &'a [PrecomputedField],
     interrupt: Option<&'a AtomicBool>,
 }
 
@@ -364,13 +364,13 @@ impl<'a> Variables<'a> {
     #[must_use]
     #[inline]
     pub fn inputs(&self) -> Inputs<'_> {
-        self.knowing(&self.inputs)
+        self.with_known_fields(&self.inputs)
     }
 
     /// The inputs of [`Self::policy_inputs`], with the known fields of the request.
     #[must_use]
     #[inline]
-    pub fn knowing<'i>(&self, inputs: &'i [Value<'i>; 8]) -> Inputs<'i>
+    pub fn with_known_fields<'i>(&self, inputs: &'i [Value<'i>; 8]) -> Inputs<'i>
     where
         'a: 'i,
     {
@@ -489,13 +489,15 @@ mod tests {
             for (path, known) in KNOWN_FIELDS.iter().zip(&known) {
                 let pointer = path.trim_start_matches("request").replace('.', "/");
                 let expected = match known {
-                    KnownField::Text(text) => Some(json!(text)),
-                    KnownField::Texts(texts) => Some(json!(texts)),
-                    KnownField::Unknown => None,
+                    PrecomputedField::Text(text) => Some(json!(text)),
+                    PrecomputedField::Texts(texts) => Some(json!(texts)),
+                    PrecomputedField::Unknown => None,
                 };
                 assert_eq!(json.pointer(&pointer), expected.as_ref(), "{path}");
             }
-            let count = known.iter().filter(|known| **known == KnownField::Unknown);
+            let count = known
+                .iter()
+                .filter(|known| **known == PrecomputedField::Unknown);
             assert_eq!(count.count(), unknown);
         }
     }

@@ -435,7 +435,7 @@ impl Coster<'_, '_, '_> {
             return Estimate::UNKNOWN;
         };
         if let ("dyn", [arg], [cost]) = (&**function, args.as_slice(), costs) {
-            self.pass_on(*arg, id);
+            self.copy_sizes(*arg, id);
             return cost.plus(Estimate::ONE);
         }
         let operands = self.operands(args);
@@ -444,11 +444,11 @@ impl Coster<'_, '_, '_> {
             return Estimate::ZERO;
         }
         let Some(target) = *target else {
-            return self.called(id, None, &operands, costs);
+            return self.call_cost(id, None, &operands, costs);
         };
         let cost = self.cost(target);
         let target = self.operand(target);
-        cost.plus(self.called(id, Some(&target), &operands, costs))
+        cost.plus(self.call_cost(id, Some(&target), &operands, costs))
     }
 
     fn operands(&mut self, args: &[NodeId]) -> Vec<Operand> {
@@ -456,14 +456,14 @@ impl Coster<'_, '_, '_> {
     }
 
     /// Copies the sizes of one node to another.
-    fn pass_on(&mut self, from: NodeId, to: NodeId) {
+    fn copy_sizes(&mut self, from: NodeId, to: NodeId) {
         let (size, entry) = (self.size(from), self.entry(from));
         self.set_size(to, size);
         self.set_entry(to, entry);
     }
 
     /// The cost of a call, without that of its receiver.
-    fn called(
+    fn call_cost(
         &mut self,
         id: NodeId,
         target: Option<&Operand>,

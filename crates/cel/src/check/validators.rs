@@ -12,7 +12,7 @@ use crate::syntax::ast::{Expr, Literal, NodeId};
 use crate::types::Type;
 
 /// A node, and whether it is an argument of a `format` call, at any depth.
-type Placed = (NodeId, bool);
+type VisitedNode = (NodeId, bool);
 
 /// The issues of a well-typed tree.
 pub(super) fn validate(checked: &Checked<'_>) -> Vec<Issue> {
@@ -46,7 +46,7 @@ pub(super) fn validate(checked: &Checked<'_>) -> Vec<Issue> {
 }
 
 /// Collects `id` and its descendants, parents first, and whether each is inside a `format` call.
-fn descend(checked: &Checked<'_>, id: NodeId, out: &mut Vec<Placed>) {
+fn descend(checked: &Checked<'_>, id: NodeId, out: &mut Vec<VisitedNode>) {
     let mut pending = vec![(id, false)];
     while let Some((id, in_format)) = pending.pop() {
         out.push((id, in_format));

@@ -101,7 +101,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     fn resolve(&mut self, attribute: &'a Attribute) -> Result<Resolved<'a>, Error> {
         let (root, native) = match &attribute.root {
             Root::Variable(nth) => match self.inputs.values.get(*nth as usize) {
-                Some(value) => (value.clone().settled()?, true),
+                Some(value) => (value.clone().into_result()?, true),
                 None => return Err(Error::text("no such attribute(s)")),
             },
             Root::Local(slot) => (self.local(*slot)?, false),
@@ -115,7 +115,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             }
         };
         match root {
-            Value::Optional(Some(inner)) => match reopened(&inner) {
+            Value::Optional(Some(inner)) => match native_round_trip(&inner) {
                 Ok(value) => self.qualify(value, true, false, &attribute.qualifiers),
                 // Selecting the value returns the error.
                 Err(error) if attribute.qualifiers.is_empty() => {
@@ -299,10 +299,10 @@ pub(crate) fn member<'a>(entries: &'a Object<String, Json>, name: &str) -> Optio
 ///
 /// Upstream converts every optional at the start of an attribute, which is lossy: types become
 /// strings, and values without a native form are errors.
-fn reopened<'a>(value: &Value<'a>) -> Result<Value<'a>, Error> {
+fn native_round_trip<'a>(value: &Value<'a>) -> Result<Value<'a>, Error> {
     match value {
         Value::Optional(None) => Ok(Value::Null),
-        Value::Optional(Some(inner)) => reopened(inner),
+        Value::Optional(Some(inner)) => native_round_trip(inner),
         Value::Failed(error) => Err((**error).clone()),
         Value::Type(name) => Ok(Value::String(name.clone())),
         // The native form of a value with a schema has no schema.
@@ -359,7 +359,7 @@ fn select<'a>(value: &Value<'a>, key: &Value<'_>, presence: bool) -> Result<Foun
     }
     if value.is_map() {
         return match value.map_get(key) {
-            Some(found) => Ok(Found::Value(found.settled()?)),
+            Some(found) => Ok(Found::Value(found.into_result()?)),
             None if presence => Ok(Found::Absent),
             None => Err(no_such_key(key)),
         };
@@ -370,7 +370,7 @@ fn select<'a>(value: &Value<'a>, key: &Value<'_>, presence: bool) -> Result<Foun
             .ok()
             .and_then(|at| value.list_get(at));
         return match found {
-            Some(found) => Ok(Found::Value(found.settled()?)),
+            Some(found) => Ok(Found::Value(found.into_result()?)),
             None if presence => Ok(Found::Absent),
             None => Err(Failure::OutOfBounds(key.to_string()).into()),
         };

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use crate::eval::attribute::{member, walk};
 use crate::eval::cost::{CallCost, tenth_of};
-use crate::eval::inputs::{Inputs, KnownField};
+use crate::eval::inputs::{Inputs, PrecomputedField};
 use crate::eval::machine::{INTERRUPT_EVERY, Limits};
 use crate::eval::operators::{holds, ints};
 use crate::eval::program::{
@@ -262,8 +262,8 @@ impl<'a, 'l> Direct<'a, 'l> {
         };
         self.cost += path.fields.len() as u64 + 1;
         match path.known.and_then(|at| self.inputs.known.get(at)) {
-            Some(KnownField::Text(text)) => Some(Operand::Text(text)),
-            Some(KnownField::Texts(texts)) => Some(Operand::Texts(texts)),
+            Some(PrecomputedField::Text(text)) => Some(Operand::Text(text)),
+            Some(PrecomputedField::Texts(texts)) => Some(Operand::Texts(texts)),
             _ => self.search(path),
         }
     }
@@ -380,21 +380,21 @@ impl<'a, 'l> Direct<'a, 'l> {
         items: impl Iterator<Item = Operand<'a>>,
     ) -> Option<bool> {
         let condition = if settles { 3 } else { 2 };
-        let mut settled = false;
+        let mut short_circuited = false;
         for item in items {
             self.cost += condition;
-            if settled {
+            if short_circuited {
                 break;
             }
             self.cost += 1;
             *self.locals.get_mut(l.slot as usize)? = Some(item);
-            settled = self.truth(l.body)? == settles;
+            short_circuited = self.truth(l.body)? == settles;
             if self.cost > self.limits.cost || self.is_interrupted() {
                 return None;
             }
         }
         self.cost += 1;
-        Some(settled == settles)
+        Some(short_circuited == settles)
     }
 
     fn is_interrupted(&mut self) -> bool {

@@ -6,7 +6,7 @@ use crate::value::Value;
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     pub(crate) values: &'a [Value<'a>],
-    pub(crate) known: &'a [KnownField],
+    pub(crate) known: &'a [PrecomputedField],
 }
 
 impl<'a> Inputs<'a> {
@@ -14,7 +14,7 @@ impl<'a> Inputs<'a> {
     /// [`known_fields`](crate::check::Environment::known_fields).
     #[must_use]
     #[inline]
-    pub fn with_known_fields(self, known: &'a [KnownField]) -> Self {
+    pub fn with_known_fields(self, known: &'a [PrecomputedField]) -> Self {
         Self { known, ..self }
     }
 }
@@ -42,7 +42,7 @@ impl<'a> From<&'a Vec<Value<'a>>> for Inputs<'a> {
 
 /// A precomputed field of a variable, equal to the result of a lookup in the variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KnownField {
+pub enum PrecomputedField {
     /// A string.
     Text(Box<str>),
     /// A list of strings.

@@ -57,10 +57,10 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
         if range.is_list() {
             for (at, element) in range.elements().enumerate() {
                 match l.slot2 {
-                    None => self.set(l.slot, Slot::Ready(element.settled())),
+                    None => self.set(l.slot, Slot::Ready(element.into_result())),
                     Some(slot2) => {
                         self.set(l.slot, Slot::Ready(Ok(Value::Int(at as i64))));
-                        self.set(slot2, Slot::Ready(element.settled()));
+                        self.set(slot2, Slot::Ready(element.into_result()));
                     }
                 }
                 if !round(self)? {
@@ -91,7 +91,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             for (key, value) in typed::entries(entries, schema) {
                 self.set(l.slot, Slot::Ready(Ok(key)));
                 if let Some(slot2) = l.slot2 {
-                    self.set(slot2, Slot::Ready(value.settled()));
+                    self.set(slot2, Slot::Ready(value.into_result()));
                 }
                 if !round(self)? {
                     return Ok(false);
@@ -145,16 +145,16 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     pub(crate) fn quantifier(&mut self, l: &'a Loop, settles: bool) -> Result<bool, Error> {
         // `exists` negates the accumulator before testing it.
         let condition = if settles { 3 } else { 2 };
-        let mut settled = false;
+        let mut short_circuited = false;
         let mut failed: Option<Error> = None;
         let interrupted = self.each(l, |machine| {
             machine.charge(condition)?;
-            if settled {
+            if short_circuited {
                 return Ok(false);
             }
             machine.charge(1)?;
             match machine.truth(l.body) {
-                Ok(Some(b)) => settled = b == settles,
+                Ok(Some(b)) => short_circuited = b == settles,
                 Ok(None) => {
                     failed.get_or_insert_with(Error::no_such_overload);
                 }
@@ -166,7 +166,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             Ok(true)
         })?;
         let result = match failed {
-            _ if settled => Ok(settles),
+            _ if short_circuited => Ok(settles),
             Some(error) => Err(error),
             None => Ok(!settles),
         };

@@ -485,7 +485,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                     self.equal_values(constant, operand, not)
                 }
             }
-            Step::Call(call) => answer(self.apply(call, &[operand, constant])?),
+            Step::Call(call) => as_bool(self.apply(call, &[operand, constant])?),
             _ => Err(Error::no_such_overload()),
         }
     }
@@ -500,7 +500,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
     fn optional_or_value(&mut self, left: StepId, right: StepId) -> Argument<'a> {
         match self.eval(left)? {
             Value::Optional(None) => self.eval(right),
-            Value::Optional(Some(value)) => value.opened(),
+            Value::Optional(Some(value)) => value.to_result(),
             other => Ok(other),
         }
     }
@@ -524,7 +524,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             }
             match value {
                 Value::Optional(None) => {}
-                Value::Optional(Some(inner)) => values.push(inner.opened()?),
+                Value::Optional(Some(inner)) => values.push(inner.to_result()?),
                 other => {
                     return Err(Error::text(format_args!(
                         "cannot initialize optional list element from non-optional value {other}"
@@ -555,7 +555,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
                         map.remove(&key);
                         continue;
                     }
-                    Value::Optional(Some(inner)) => value = inner.opened()?,
+                    Value::Optional(Some(inner)) => value = inner.to_result()?,
                     other => {
                         return Err(Error::text(format_args!(
                             "cannot initialize optional entry '{key}' from non-optional value {other}"
@@ -692,7 +692,7 @@ fn settle(
 }
 
 /// The boolean result of a call.
-fn answer(value: Value<'_>) -> Result<bool, Error> {
+fn as_bool(value: Value<'_>) -> Result<bool, Error> {
     match value {
         Value::Bool(b) => Ok(b),
         _ => Err(Error::no_such_overload()),

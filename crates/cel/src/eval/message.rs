@@ -39,7 +39,7 @@ impl<'a, T: Trace> Machine<'a, '_, T> {
             if field.optional {
                 value = match value {
                     Value::Optional(None) => continue,
-                    Value::Optional(Some(inner)) => inner.opened()?,
+                    Value::Optional(Some(inner)) => inner.to_result()?,
                     other => {
                         return Err(Error::text(format_args!(
                             "cannot initialize optional entry '{}' from non-optional value {other}",

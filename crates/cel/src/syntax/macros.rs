@@ -158,20 +158,20 @@ impl<'s> Expander<'_, 's> {
         })))
     }
 
-    fn refuse<T>(&self, at: NodeId, message: &str) -> Result<T, Refusal> {
+    fn reject<T>(&self, at: NodeId, message: &str) -> Result<T, Refusal> {
         Err((self.ast.offset(at), message.to_owned()))
     }
 
     fn simple_name(&self, arg: NodeId, message: &str) -> Result<Name<'s>, Refusal> {
         match self.ast.expr(arg) {
             Expr::Ident(name) => Ok(name.clone()),
-            _ => self.refuse(arg, message),
+            _ => self.reject(arg, message),
         }
     }
 
     fn not_accumulator(&self, arg: NodeId, name: &str) -> Result<(), Refusal> {
         if name == op::ACCUMULATOR || name == op::OLD_ACCUMULATOR {
-            return self.refuse(arg, "iteration variable overwrites accumulator variable");
+            return self.reject(arg, "iteration variable overwrites accumulator variable");
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl<'s> Expander<'_, 's> {
         let name = self.simple_name(first, message)?;
         let name2 = self.simple_name(second, message)?;
         if name == name2 {
-            return self.refuse(second, &format!("duplicate variable name: {name}"));
+            return self.reject(second, &format!("duplicate variable name: {name}"));
         }
         self.not_accumulator(first, &name)?;
         self.not_accumulator(second, &name2)?;
@@ -204,7 +204,7 @@ impl<'s> Expander<'_, 's> {
                     test_only: true,
                 }))
             }
-            _ => self.refuse(arg, "invalid argument to has() macro"),
+            _ => self.reject(arg, "invalid argument to has() macro"),
         }
     }
 
@@ -392,7 +392,7 @@ impl<'s> Expander<'_, 's> {
             self.ast.expr(target),
             Expr::Literal(_) | Expr::Map { .. } | Expr::Struct { .. } | Expr::Unspecified
         ) {
-            return self.refuse(
+            return self.reject(
                 target,
                 "sortBy can only be applied to a list, identifier, comprehension, call or select expression",
             );

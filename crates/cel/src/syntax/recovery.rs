@@ -13,7 +13,7 @@ use super::grammar::{
 };
 use super::lexer::{Kind, Token};
 use super::predict::{Predictor, Undecided};
-use super::visit::{RunId, Tree, complaints};
+use super::visit::{RunId, Tree, recovered_issues};
 use crate::limits::MAX_DEPTH;
 use crate::source::Issue;
 
@@ -46,7 +46,7 @@ pub(super) fn errors(source: &str, tokens: &[Token], lexical: Vec<Issue>) -> Vec
     };
     // After an abort, the error is already reported.
     if let Ok(start) = run.parse() {
-        let more = complaints(source, tokens, &run.tree, start);
+        let more = recovered_issues(source, tokens, &run.tree, start);
         run.issues.extend(more);
     }
     run.issues

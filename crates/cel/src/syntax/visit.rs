@@ -152,7 +152,12 @@ impl Part {
 }
 
 /// The issues of the recovered tree.
-pub(super) fn complaints(source: &str, tokens: &[Token], tree: &Tree, start: RunId) -> Vec<Issue> {
+pub(super) fn recovered_issues(
+    source: &str,
+    tokens: &[Token],
+    tree: &Tree,
+    start: RunId,
+) -> Vec<Issue> {
     let mut visitor = Visitor {
         parser: Parser::new(source, tokens),
         source,

@@ -351,7 +351,7 @@ pub(crate) fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Option<Result<Valu
             let mut elements: Vec<_> = left.elements().collect();
             for element in right.elements() {
                 if Key::of(&element).is_none_or(|key| set.insert(key)) {
-                    elements.push(taken_over(element, items));
+                    elements.push(convert_added(element, items));
                 }
             }
             merged(elements)
@@ -373,7 +373,9 @@ pub(crate) fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Option<Result<Valu
             merged(elements)
         }
         _ if is_read_anew => {
-            let added = right.elements().map(|element| taken_over(element, items));
+            let added = right
+                .elements()
+                .map(|element| convert_added(element, items));
             merged(left.elements().chain(added).collect())
         }
         _ => {
@@ -386,7 +388,7 @@ pub(crate) fn add<'a>(left: &Value<'a>, right: &Value<'a>) -> Option<Result<Valu
 /// Converts an added element by the schema of the list.
 ///
 /// Strings with a format are already converted and cannot be converted again, nor can null.
-fn taken_over<'a>(element: Value<'a>, items: &Schema) -> Value<'a> {
+fn convert_added<'a>(element: Value<'a>, items: &Schema) -> Value<'a> {
     let is_text = items.kind == Kind::String && !items.int_or_string;
     let go_type = match &element {
         Value::Timestamp(_) if is_text => "time.Time",

@@ -321,7 +321,7 @@ fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
             let (evaluation, recording) = named.evaluate_recorded(program);
             let cost = evaluation.cost.saturating_add(named.take_cost());
             let recording = args.explain.then_some(recording);
-            told(expression, Evaluation { cost, ..evaluation }, recording)
+            evaluation_outcome(expression, Evaluation { cost, ..evaluation }, recording)
         });
         let known = Known {
             names: composition.environment(),
@@ -348,7 +348,7 @@ fn eval(args: &EvalArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
             return outcome(evaluate(program, inputs, Limits::default()));
         }
         let (evaluation, recording) = evaluate_recorded(program, inputs, Limits::default());
-        told(expression, evaluation, Some(recording))
+        evaluation_outcome(expression, evaluation, Some(recording))
     });
     let known = Known {
         names: &environment,
@@ -391,7 +391,11 @@ impl ExpressionArgs {
 }
 
 /// The printed result of an evaluation, and of its parts if they were recorded.
-fn told(expression: &str, evaluation: Evaluation<'_>, recording: Option<Recording>) -> Outcome {
+fn evaluation_outcome(
+    expression: &str,
+    evaluation: Evaluation<'_>,
+    recording: Option<Recording>,
+) -> Outcome {
     let mut outcome = outcome(evaluation);
     if let Some(recording) = recording {
         let steps = recording

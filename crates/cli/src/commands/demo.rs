@@ -33,10 +33,10 @@ const JSON: &str = "application/json";
 ///
 /// The server or the webhooks cannot start, or standard output cannot be written.
 pub fn run(printer: &mut Printer) -> Result<ExitCode, Stop> {
-    super::run_async(play(printer))
+    super::run_async(run_demo(printer))
 }
 
-async fn play(printer: &mut Printer) -> Result<ExitCode, Stop> {
+async fn run_demo(printer: &mut Printer) -> Result<ExitCode, Stop> {
     let webhooks = Samples::start().await?;
     let told = Arc::new(Mutex::new(Vec::new()));
     let ear = Arc::clone(&told);

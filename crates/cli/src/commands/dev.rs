@@ -20,7 +20,8 @@ use lockgate_apiserver::{
 use lockgate_store::MemoryStore;
 
 use super::serve::{
-    ServiceName, explain, parse_duration, read_all, start_logging, told_to_stop, write_kubeconfig,
+    ServiceName, explain, parse_duration, read_all, shutdown_signal, start_logging,
+    write_kubeconfig,
 };
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
@@ -110,11 +111,11 @@ pub fn run(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 
 async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     start_logging(&args.logging)?;
-    let mut told_to_stop = Box::pin(told_to_stop()?);
+    let mut shutdown = Box::pin(shutdown_signal()?);
     let sources = read_all(&args.filename)?;
     let services = services(args, &sources)?;
-    let folder = Folder::of(args)?;
-    let authority = Authority::new().map_err(|error| cannot("issue a certificate", error))?;
+    let folder = CertificateDir::of(args)?;
+    let authority = Authority::new().map_err(|error| io_error("issue a certificate", error))?;
     let probe = Probe::new(args.webhook_port, &authority)?;
     if probe.is_open().await {
         let port = args.webhook_port;
@@ -126,9 +127,9 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     }
     let pair = authority
         .issue(&services)
-        .map_err(|error| cannot("issue a certificate", error))?;
+        .map_err(|error| io_error("issue a certificate", error))?;
     pair.write(folder.path())
-        .map_err(|error| cannot(&format!("write `{}`", folder.path().display()), error))?;
+        .map_err(|error| io_error(&format!("write `{}`", folder.path().display()), error))?;
 
     let running = Running::start(
         settings(args, &services, &authority),
@@ -138,7 +139,7 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     .map_err(explain)?;
     write_kubeconfig(&running, &args.kubeconfig_out)?;
     let kubeconfig = std::path::absolute(&args.kubeconfig_out)
-        .map_err(|error| cannot("find the working directory", error))?;
+        .map_err(|error| io_error("find the working directory", error))?;
     let mut development = Development {
         args,
         running: &running,
@@ -150,7 +151,7 @@ async fn develop(args: &DevArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         watch: watched(args),
     };
     let result = loop {
-        match development.run(&mut told_to_stop, printer).await {
+        match development.run(&mut shutdown, printer).await {
             Ok(Next::Restart) => {}
             Ok(Next::Stop(code)) => break Ok(code),
             Err(error) => break Err(error),
@@ -193,7 +194,7 @@ impl Development<'_> {
     /// Runs the webhook until it must restart or stop.
     async fn run(
         &mut self,
-        told_to_stop: &mut Pin<Box<impl Future<Output = ExitCode>>>,
+        shutdown: &mut Pin<Box<impl Future<Output = ExitCode>>>,
         printer: &mut Printer,
     ) -> Result<Next, Stop> {
         let port = self.args.webhook_port.to_string();
@@ -227,20 +228,20 @@ impl Development<'_> {
             };
             tokio::pin!(work, changed);
             tokio::select! {
-                code = &mut *told_to_stop => Ok(Next::Stop(code)),
+                code = &mut *shutdown => Ok(Next::Stop(code)),
                 path = &mut changed => restart(&path),
                 failed = &mut work => match failed {
                     Err(Stop::Command(error)) if is_watched => {
                         // The next change may fix it.
-                        Printer::complain(&error.message, error.help.as_deref());
-                        wait(told_to_stop, &mut changed).await
+                        Printer::print_error(&error.message, error.help.as_deref());
+                        wait(shutdown, &mut changed).await
                     }
                     other => other,
                 },
                 ended = process.ended() => {
                     if is_watched {
                         Printer::note(&format!("webhook exited ({ended}); waiting for a change"));
-                        wait(told_to_stop, &mut changed).await
+                        wait(shutdown, &mut changed).await
                     } else {
                         Err(CommandError::failed(format!("webhook exited ({ended})")).into())
                     }
@@ -261,7 +262,7 @@ impl Development<'_> {
                     self.sources = sources;
                 }
                 Ok(_) => {}
-                Err(error) => Printer::complain(&error.message, error.help.as_deref()),
+                Err(error) => Printer::print_error(&error.message, error.help.as_deref()),
             }
         }
         next
@@ -275,11 +276,11 @@ fn restart(path: &Path) -> Result<Next, Stop> {
 
 /// Waits for a change or a signal.
 async fn wait(
-    told_to_stop: &mut Pin<Box<impl Future<Output = ExitCode>>>,
+    shutdown: &mut Pin<Box<impl Future<Output = ExitCode>>>,
     changed: &mut Pin<&mut impl Future<Output = PathBuf>>,
 ) -> Result<Next, Stop> {
     tokio::select! {
-        code = &mut *told_to_stop => Ok(Next::Stop(code)),
+        code = &mut *shutdown => Ok(Next::Stop(code)),
         path = &mut *changed => restart(&path),
     }
 }
@@ -326,25 +327,25 @@ fn services(args: &DevArgs, sources: &[Source]) -> Result<Vec<ServiceName>, Comm
     Ok(services)
 }
 
-fn cannot(what: &str, error: impl std::fmt::Display) -> CommandError {
+fn io_error(what: &str, error: impl std::fmt::Display) -> CommandError {
     CommandError::failed(format!("cannot {what}: {error}"))
 }
 
 /// The directory of the webhook's certificate.
-enum Folder {
+enum CertificateDir {
     Kept(PathBuf),
     Removed(tempfile::TempDir),
 }
 
-impl Folder {
+impl CertificateDir {
     fn of(args: &DevArgs) -> Result<Self, CommandError> {
         let Some(path) = &args.webhook_cert_dir else {
             let folder = tempfile::Builder::new().prefix("lockgate-dev-").tempdir();
-            let folder = folder.map_err(|error| cannot("create a temporary directory", error))?;
+            let folder = folder.map_err(|error| io_error("create a temporary directory", error))?;
             return Ok(Self::Removed(folder));
         };
         std::fs::create_dir_all(path)
-            .map_err(|error| cannot(&format!("create `{}`", path.display()), error))?;
+            .map_err(|error| io_error(&format!("create `{}`", path.display()), error))?;
         Ok(Self::Kept(path.clone()))
     }
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::serve::{self, Console, Launched, ServeArgs, told_to_stop, write_kubeconfig};
+use super::serve::{self, Console, ServeArgs, StartedServer, shutdown_signal, write_kubeconfig};
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::output::Printer;
@@ -91,7 +91,7 @@ pub fn run(args: &EnvtestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> 
 }
 
 async fn start(args: &StartArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let told_to_stop = told_to_stop()?;
+    let shutdown = shutdown_signal()?;
     // Removed when the server ends.
     let folder = tempfile::Builder::new()
         .prefix("lockgate-envtest-")
@@ -103,7 +103,7 @@ async fn start(args: &StartArgs, printer: &mut Printer) -> Result<ExitCode, Stop
         })?,
         None => folder.path().join("kubeconfig"),
     };
-    let Launched {
+    let StartedServer {
         running,
         disk,
         console,
@@ -120,8 +120,8 @@ async fn start(args: &StartArgs, printer: &mut Printer) -> Result<ExitCode, Stop
     printer.line(&line.to_string())?;
     printer.flush()?;
     let code = tokio::select! {
-        code = told_to_stop => code,
-        () = parent::gone() => ExitCode::Done,
+        code = shutdown => code,
+        () = parent::exited() => ExitCode::Done,
     };
     if let Some(console) = console {
         console.close().await;

@@ -9,7 +9,7 @@ use lockgate_offline::chain::{Chain, Tracing};
 use lockgate_offline::cluster::Cluster;
 use lockgate_offline::explanation::{Explanation, explain};
 use lockgate_offline::manifest;
-use lockgate_offline::request::{RequestError, Wanted, from_review, user};
+use lockgate_offline::request::{RequestError, RequestSpec, from_review, user};
 use serde_json::{Value, json};
 
 use super::{CommandError, Stop, run_async};
@@ -211,9 +211,9 @@ fn print(
     Ok(())
 }
 
-type Asked = (Request, Vec<String>);
+type ExplainedRequest = (Request, Vec<String>);
 
-fn requests(args: &ExplainArgs, cluster: &Cluster) -> Result<Vec<Asked>, CommandError> {
+fn requests(args: &ExplainArgs, cluster: &Cluster) -> Result<Vec<ExplainedRequest>, CommandError> {
     if let Some(file) = &args.request {
         return reviews(file, cluster);
     }
@@ -230,7 +230,7 @@ fn requests(args: &ExplainArgs, cluster: &Cluster) -> Result<Vec<Asked>, Command
             None if is_delete => (None, Some(object)),
             old => (Some(object), old),
         };
-        let wanted = Wanted {
+        let wanted = RequestSpec {
             operation: args.operation.map(Operation::from),
             object,
             old_object,
@@ -238,7 +238,7 @@ fn requests(args: &ExplainArgs, cluster: &Cluster) -> Result<Vec<Asked>, Command
             namespace: args.namespace.clone(),
             subresource: args.subresource.clone(),
             dry_run: args.dry_run,
-            ..Wanted::default()
+            ..RequestSpec::default()
         };
         let made = wanted.make(&cluster.kinds);
         let made = made.map_err(|error| unusable(&name, &error))?;
@@ -256,7 +256,7 @@ fn unusable(name: &str, error: &RequestError) -> CommandError {
     )
 }
 
-fn reviews(file: &Path, cluster: &Cluster) -> Result<Vec<Asked>, CommandError> {
+fn reviews(file: &Path, cluster: &Cluster) -> Result<Vec<ExplainedRequest>, CommandError> {
     let source = input::read(file)?;
     let is_capture = source
         .text

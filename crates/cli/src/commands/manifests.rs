@@ -194,7 +194,7 @@ fn refuse(mistakes: &[Mistake]) -> Result<(), CommandError> {
     };
     let text = |mistake: &Mistake| format!("{}: {}", mistake.place, mistake.message);
     for mistake in others {
-        Printer::complain(&text(mistake), mistake.help.as_deref());
+        Printer::print_error(&text(mistake), mistake.help.as_deref());
     }
     let error = CommandError::invalid_input(text(last));
     Err(match &last.help {

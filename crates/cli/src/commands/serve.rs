@@ -32,8 +32,8 @@ use crate::lint::source;
 use crate::logging::LogArgs;
 use crate::output::Printer;
 use crate::text::Source;
+use console::BoundConsole;
 pub(super) use console::Console;
-use console::Opening;
 
 /// Run a Kubernetes API server with full admission control
 #[derive(Debug, Args)]
@@ -566,7 +566,7 @@ impl PluginSwitches<'_> {
 
 impl ServeArgs {
     /// Keeps the raw flag values.
-    pub(crate) fn tell_flags(&mut self, command: &clap::Command, matches: &clap::ArgMatches) {
+    pub(crate) fn set_flags(&mut self, command: &clap::Command, matches: &clap::ArgMatches) {
         for argument in command.get_arguments() {
             let Some(name) = argument.get_long() else {
                 continue;
@@ -759,7 +759,7 @@ pub fn run(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
 
 /// A started server.
 #[derive(Debug)]
-pub(super) struct Launched {
+pub(super) struct StartedServer {
     pub(super) running: Running,
     /// The store, if it is on disk.
     pub(super) disk: Option<DiskStore>,
@@ -768,7 +768,7 @@ pub(super) struct Launched {
 }
 
 /// Starts the server and applies manifests.
-pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
+pub(super) async fn launch(args: &ServeArgs) -> Result<StartedServer, CommandError> {
     args.plugins().check()?;
     args.check_gates()?;
     args.check_connections()?;
@@ -791,12 +791,12 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         (None, Some(options)) => {
             let store = EtcdStore::open(options).await.map_err(explain_etcd)?;
             if settings.cert_dir.is_none() {
-                settings.certificates = Some(agree_on_certificates(&store).await?);
+                settings.certificates = Some(shared_certificates(&store).await?);
             }
             Arc::new(store)
         }
     };
-    let console = args.console.map(Opening::bind);
+    let console = args.console.map(BoundConsole::bind);
     let console = match console {
         Some(opening) => Some(opening.await?),
         None => None,
@@ -805,7 +805,7 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
         Some(path) => Some(capture_observer(path)?),
         None => None,
     };
-    let observers = [console.as_ref().map(Opening::observer), capture];
+    let observers = [console.as_ref().map(BoundConsole::observer), capture];
     let settings = Settings {
         observer: Observer::all(observers.into_iter().flatten()),
         ..settings
@@ -825,7 +825,7 @@ pub(super) async fn launch(args: &ServeArgs) -> Result<Launched, CommandError> {
     for part in running.policies() {
         Printer::note(&part);
     }
-    Ok(Launched {
+    Ok(StartedServer {
         running,
         disk,
         console,
@@ -847,8 +847,8 @@ fn capture_observer(path: &Path) -> Result<Observer, CommandError> {
 }
 
 async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
-    let told_to_stop = told_to_stop()?;
-    let Launched {
+    let shutdown = shutdown_signal()?;
+    let StartedServer {
         running,
         disk,
         console,
@@ -873,13 +873,13 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
             None => std::future::pending().await,
         }
     };
-    tokio::pin!(told_to_stop);
+    tokio::pin!(shutdown);
     let code = tokio::select! {
-        code = &mut told_to_stop => code,
+        code = &mut shutdown => code,
         failure = failed => {
             // Reads keep working, which is worth more than an exit code.
             Printer::note(&format!("{failure}"));
-            told_to_stop.await
+            shutdown.await
         }
     };
     if let Some(console) = console {
@@ -893,7 +893,7 @@ async fn serve(args: &ServeArgs, printer: &mut Printer) -> Result<ExitCode, Stop
 }
 
 /// Installs handlers for SIGINT and SIGTERM, and returns a future that waits for one.
-pub(super) fn told_to_stop() -> Result<impl Future<Output = ExitCode>, CommandError> {
+pub(super) fn shutdown_signal() -> Result<impl Future<Output = ExitCode>, CommandError> {
     let signals = (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),
@@ -952,7 +952,7 @@ pub(super) fn write_kubeconfig(running: &Running, path: &Path) -> Result<(), Com
 }
 
 /// The certificates that all servers on an etcd cluster share; the first server stores them.
-async fn agree_on_certificates(store: &EtcdStore) -> Result<SharedCertificates, CommandError> {
+async fn shared_certificates(store: &EtcdStore) -> Result<SharedCertificates, CommandError> {
     let made =
         SharedCertificates::make().map_err(|error| CommandError::failed(error.to_string()))?;
     let made =
@@ -1032,7 +1032,7 @@ mod tests {
             .try_get_matches_from_mut(line.split_whitespace())
             .unwrap();
         let mut args = ServeArgs::from_arg_matches(&matches).unwrap();
-        args.tell_flags(&command, &matches);
+        args.set_flags(&command, &matches);
         let told = args.settings().flags.unwrap();
         for (name, want) in [
             ("etcd-servers", "http://CLASSIFIED@etcd:2379,http://b"),

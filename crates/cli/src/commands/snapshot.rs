@@ -19,7 +19,7 @@ use crate::output::{Printer, table};
 /// The path at which servers serve snapshots.
 const PATH: &str = "/lockgate/snapshot";
 /// The chunk size for snapshots of a store opened by this process.
-const PIECE: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Save, verify and restore backups of all stored objects
 #[derive(Debug, Args)]
@@ -137,7 +137,7 @@ async fn save(args: &SaveArgs, printer: &mut Printer) -> Result<ExitCode, Stop> 
     match place(args.data_dir.as_deref(), &args.etcd_servers) {
         Some(place) => {
             let mut bytes = place.snapshot(&args.etcd).await?.bytes();
-            while let Some(piece) = bytes.next_piece(PIECE) {
+            while let Some(piece) = bytes.next_piece(CHUNK_BYTES) {
                 file.file().write_all(&piece).map_err(unwritable)?;
             }
         }
@@ -150,7 +150,7 @@ async fn save(args: &SaveArgs, printer: &mut Printer) -> Result<ExitCode, Stop> 
         .and_then(count)
         .map_err(|error| unusable(path, &error))?;
     file.place().map_err(unwritable)?;
-    printer.line(&found.told(path))?;
+    printer.line(&found.description(path))?;
     Ok(ExitCode::Done)
 }
 
@@ -180,7 +180,7 @@ async fn download(
 
 fn verify(args: &VerifyArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     let found = count(open(&args.file)?).map_err(|error| unusable(&args.file, &error))?;
-    printer.line(&found.told(&args.file))?;
+    printer.line(&found.description(&args.file))?;
     let resources = found.resources.iter();
     let rows = resources.map(|(resource, count)| vec![resource.clone(), count.to_string()]);
     let rows: Vec<Vec<String>> = rows.collect();
@@ -231,7 +231,7 @@ struct Found {
 }
 
 impl Found {
-    fn told(&self, path: &Path) -> String {
+    fn description(&self, path: &Path) -> String {
         let Self {
             revision, count, ..
         } = self;

@@ -52,10 +52,10 @@ Examples:
 struct CopyArgs {
     /// Data directory, or comma-separated URLs of etcd members
     #[arg(long, value_name = "DIR|URLS")]
-    from: Place,
+    from: StoreLocation,
     /// Data directory, or comma-separated URLs of etcd members
     #[arg(long, value_name = "DIR|URLS")]
-    to: Place,
+    to: StoreLocation,
     /// Replace existing objects
     #[arg(long)]
     overwrite: bool,
@@ -129,12 +129,12 @@ impl EtcdArgs {
 
 /// A data directory or an etcd cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StoreLocation {
     Folder(PathBuf),
     Etcd(Vec<String>),
 }
 
-impl FromStr for Place {
+impl FromStr for StoreLocation {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -145,7 +145,7 @@ impl FromStr for Place {
     }
 }
 
-impl Place {
+impl StoreLocation {
     /// Takes a snapshot of the store. The store is closed when the snapshot is dropped.
     pub(super) async fn snapshot(&self, etcd: &EtcdArgs) -> Result<Snapshot, CommandError> {
         let failed = |error: lockgate_store::ReadError| CommandError::failed(error.to_string());
@@ -245,7 +245,7 @@ async fn fill_etcd(
         }
     }
     let failed = |error: lockgate_store::Unavailable| CommandError::failed(error.to_string());
-    store.reach(revision).await.map_err(failed)?;
+    store.advance_revision(revision).await.map_err(failed)?;
     store.revision().await.map_err(failed)
 }
 
@@ -336,7 +336,7 @@ pub(super) fn explain_open(error: OpenError) -> CommandError {
 
 fn explain_restore(error: RestoreError) -> CommandError {
     match error {
-        RestoreError::Folder(error) => explain_open(error),
+        RestoreError::DataDir(error) => explain_open(error),
         RestoreError::Snapshot(error) => CommandError::invalid_input(error.to_string()),
         RestoreError::Exists(_) => CommandError::failed(error.to_string())
             .with_help("set --overwrite to replace it, or name another directory"),
@@ -359,10 +359,10 @@ pub(super) fn explain_etcd(error: EtcdError) -> CommandError {
 }
 
 /// The store that the flags select, if any.
-pub(super) fn place(data_dir: Option<&Path>, etcd_servers: &[String]) -> Option<Place> {
+pub(super) fn place(data_dir: Option<&Path>, etcd_servers: &[String]) -> Option<StoreLocation> {
     match (data_dir, etcd_servers) {
-        (Some(folder), _) => Some(Place::Folder(folder.to_owned())),
+        (Some(folder), _) => Some(StoreLocation::Folder(folder.to_owned())),
         (None, []) => None,
-        (None, servers) => Some(Place::Etcd(servers.to_vec())),
+        (None, servers) => Some(StoreLocation::Etcd(servers.to_vec())),
     }
 }

@@ -26,7 +26,7 @@ const MAX_FILES: usize = 100_000;
 /// The polling interval for changed files without file events.
 const POLL: Duration = Duration::from_secs(1);
 /// The delay after a change: editors truncate and then write a file, or write several.
-const SETTLE: Duration = Duration::from_millis(150);
+const DEBOUNCE: Duration = Duration::from_millis(150);
 
 /// Arguments of `lockgate test`.
 #[derive(Debug, Args)]
@@ -313,7 +313,7 @@ fn watch(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
             match run_once(args, printer) {
                 Ok(_) => {}
                 Err(Stop::Command(error)) => {
-                    Printer::complain(&error.message, error.help.as_deref());
+                    Printer::print_error(&error.message, error.help.as_deref());
                 }
                 Err(output) => return Err(output),
             }
@@ -326,7 +326,7 @@ fn watch(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
                         tokio::time::sleep(POLL).await;
                     }
                     if self::stamp(&args.paths) != stamp {
-                        tokio::time::sleep(SETTLE).await;
+                        tokio::time::sleep(DEBOUNCE).await;
                         return;
                     }
                 }

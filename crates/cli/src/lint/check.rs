@@ -553,7 +553,7 @@ impl<'d> Checker<'_, 'd> {
 
     fn invalid(&mut self, about: &ObjectChecker<'_>, errors: &FieldErrors) {
         for error in errors {
-            let span = about.locator.locate(&error.field, error.shown_value());
+            let span = about.locator.locate(&error.field, error.formatted_value());
             let message = error.to_string();
             self.add(about.finding(
                 Rule::Validation,

@@ -11,9 +11,9 @@ use lockgate_offline::cluster::{Cluster, Validation};
 use lockgate_offline::explanation::{HookVerdict, PolicyVerdict, explain};
 use lockgate_offline::hooks::{Hook, Hooks, Script};
 use lockgate_offline::manifest;
-use lockgate_offline::request::{Wanted, from_review};
+use lockgate_offline::request::{RequestSpec, from_review};
 use lockgate_store::MemoryStore;
-use lockgate_testkit::{Answer, WebhookServer};
+use lockgate_testkit::{ScriptedResponse, WebhookServer};
 use serde_json::{Value, json};
 
 /// Reproducible random choices.
@@ -220,7 +220,8 @@ impl Played<'_> {
             response["patch"] = lockgate_go::base64::encode(text.as_bytes()).into();
         }
         let path = format!("/{name}");
-        self.server.script(&path, [Answer::respond(response)]);
+        self.server
+            .script(&path, [ScriptedResponse::respond(response)]);
         self.offline.set(&full, Hook::Scripted(Box::new(script)));
         let ca = lockgate_go::base64::encode(self.server.ca_pem().as_bytes());
         json!({"url": self.server.url(&path), "caBundle": ca})
@@ -447,10 +448,10 @@ async fn compare(
     // A creation is determined by its object alone.
     let is_plain = request.operation.name() == "CREATE" && request.subresource.is_empty();
     let made = if is_plain && !request.dry_run && seed.is_multiple_of(2) {
-        let wanted = Wanted {
+        let wanted = RequestSpec {
             object: Some(record.request["object"].clone()),
             user: request.user.clone(),
-            ..Wanted::default()
+            ..RequestSpec::default()
         };
         wanted.make(&cluster.kinds).unwrap().request
     } else {

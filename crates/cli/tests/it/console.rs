@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use lockgate_testkit::{Answer, Browser, WebhookServer};
+use lockgate_testkit::{Browser, ScriptedResponse, WebhookServer};
 use serde_json::{Value, json};
 
 use super::served::{Client, Home, Served, tls};
@@ -191,8 +191,8 @@ mod browser {
         let (served, port, url) = start(&home);
         let webhook = WebhookServer::start().await;
         let labels = json!([{"op": "add", "path": "/metadata/labels", "value": {"owner": "ann"}}]);
-        webhook.script("/owner", [Answer::patch(&labels)]);
-        webhook.script("/size", [Answer::deny("too <b>large</b>")]);
+        webhook.script("/owner", [ScriptedResponse::patch(&labels)]);
+        webhook.script("/size", [ScriptedResponse::deny("too <b>large</b>")]);
         let mut client = Client::connect(&tls(&home.data()), port).await.unwrap();
         let registration = "/apis/admissionregistration.k8s.io/v1";
         let hook = configuration("MutatingWebhookConfiguration", "owner", "/owner", &webhook);

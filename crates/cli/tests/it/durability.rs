@@ -309,14 +309,14 @@ fn a_second_server_is_told_who_uses_the_folder() {
     let (served, _) = home.start_ready();
     let mut second = home.start();
     assert!(second.port_within(crate::served::DEADLINE).is_err());
-    let complaint = second.complaint();
+    let error_output = second.error_output();
     let want = format!(
         "the directory `{}` is in use by process {}",
         home.data().display(),
         served.pid()
     );
-    assert!(complaint.contains(&want), "{complaint}");
-    assert!(complaint.contains("stop that process"), "{complaint}");
+    assert!(error_output.contains(&want), "{error_output}");
+    assert!(error_output.contains("stop that process"), "{error_output}");
     served.stop();
 }
 
@@ -338,8 +338,8 @@ fn a_damaged_file_is_refused() {
     std::fs::write(&path, bytes).unwrap();
     let mut served = home.start();
     assert!(served.port_within(crate::served::DEADLINE).is_err());
-    let complaint = served.complaint();
-    assert!(complaint.contains("is damaged"), "{complaint}");
+    let error_output = served.error_output();
+    assert!(error_output.contains("is damaged"), "{error_output}");
 }
 
 /// Starts a server on a small disk; `None` if this user may not mount one.
@@ -411,6 +411,9 @@ async fn a_full_disk_stops_writes_and_loses_nothing() {
         .filter(|(name, known)| found.get(*name) != Some(known))
         .collect();
     assert!(lost.is_empty(), "{lost:?}");
-    let complaint = served.complaint();
-    assert!(complaint.contains("No space left on device"), "{complaint}");
+    let error_output = served.error_output();
+    assert!(
+        error_output.contains("No space left on device"),
+        "{error_output}"
+    );
 }

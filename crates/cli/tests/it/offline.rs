@@ -374,7 +374,7 @@ async fn posted(url: &str, ca: &str, review: &serde_json::Value) -> (u16, serde_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
-    use lockgate_testkit::{Answer, WebhookServer};
+    use lockgate_testkit::{ScriptedResponse, WebhookServer};
     use serde_json::json;
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
@@ -386,9 +386,9 @@ async fn a_capture_in_front_of_a_webhook_passes_its_answers_on() {
     webhook.script(
         "/hook",
         [
-            Answer::patch(&patch),
-            Answer::respond(denial),
-            Answer::http(500, "broken"),
+            ScriptedResponse::patch(&patch),
+            ScriptedResponse::respond(denial),
+            ScriptedResponse::http(500, "broken"),
         ],
     );
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockgate"));

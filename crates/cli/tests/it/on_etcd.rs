@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use lockgate_store::history::{Answer, Before, Call, Change, Recorder, Seen, check};
+use lockgate_store::history::{Before, Call, Change, OperationResult, Recorder, Seen, check};
 use lockgate_store::{Entry, ReadAt, Revision};
 use lockgate_testkit::{CutProxy, EtcdCluster, Network};
 use serde_json::{Value, json};
@@ -416,7 +416,7 @@ impl Load {
             after: None,
             limit: None,
         };
-        let answer = Answer::Listed(entries.clone(), version(&list), 0);
+        let answer = OperationResult::Listed(entries.clone(), version(&list), 0);
         self.recorder.record(invoked, call, answer);
 
         let name = format!("w-{}", (step * 5 + writer * 3) % NAMES);
@@ -465,11 +465,11 @@ impl Load {
         let sent = client.send(method, path, Some(&body)).await.ok();
         let answer = match &sent {
             // The response to a delete does not contain its revision; the watch does.
-            Some((200, _)) if method == "DELETE" => Answer::Unknown,
-            Some((200 | 201, object)) => Answer::Written(version(object)),
-            Some((404, _)) if method != "POST" => Answer::NotFound,
-            Some((400..500, _)) => Answer::Rejected,
-            _ => Answer::Unknown,
+            Some((200, _)) if method == "DELETE" => OperationResult::Unknown,
+            Some((200 | 201, object)) => OperationResult::Written(version(object)),
+            Some((404, _)) if method != "POST" => OperationResult::NotFound,
+            Some((400..500, _)) => OperationResult::Rejected,
+            _ => OperationResult::Unknown,
         };
         match &sent {
             Some((200 | 201, _)) => {

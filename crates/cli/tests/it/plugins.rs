@@ -260,7 +260,7 @@ fn flags_of_plugins_end_as_recorded() {
             served.port_within(crate::served::DEADLINE).is_err(),
             "{case}"
         );
-        let told = served.complaint();
+        let told = served.error_output();
         if case["exit"] == 255 {
             // Upstream crashes here; this is its error for other files.
             assert!(

@@ -99,7 +99,7 @@ impl Served {
     pub(crate) fn port(&mut self) -> u16 {
         match self.port_within(DEADLINE) {
             Ok(port) => port,
-            Err(error) => panic!("the server is not ready: {error}\n{}", self.complaint()),
+            Err(error) => panic!("the server is not ready: {error}\n{}", self.error_output()),
         }
     }
 
@@ -116,7 +116,7 @@ impl Served {
     pub(crate) fn line(&mut self) -> String {
         match self.lines.recv_timeout(DEADLINE) {
             Ok(line) => line,
-            Err(error) => panic!("nothing is printed: {error}\n{}", self.complaint()),
+            Err(error) => panic!("nothing is printed: {error}\n{}", self.error_output()),
         }
     }
 
@@ -130,7 +130,7 @@ impl Served {
     }
 
     /// Its standard error after the exit.
-    pub(crate) fn complaint(&mut self) -> String {
+    pub(crate) fn error_output(&mut self) -> String {
         self.kill();
         let stderr: ChildStderr = self.child.stderr.take().unwrap();
         std::io::read_to_string(stderr).unwrap()

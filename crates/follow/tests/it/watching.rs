@@ -11,7 +11,7 @@ use lockgate_admission::plugin::Admission;
 use lockgate_admission::request::{Operation, Request, kind, resource};
 use lockgate_api::registration::ConfigurationKind;
 use lockgate_follow::{Feed, Server};
-use lockgate_testkit::{Answer, Ending, Gate, WebhookServer};
+use lockgate_testkit::{Ending, Gate, ScriptedResponse, WebhookServer};
 use serde_json::{Value, json};
 
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
@@ -21,9 +21,9 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 /// The timeout of any operation.
 const AMPLE: Duration = Duration::from_secs(20);
 
-fn list(version: &str, items: &[Value]) -> Answer {
+fn list(version: &str, items: &[Value]) -> ScriptedResponse {
     let list = json!({"metadata": {"resourceVersion": version}, "items": items});
-    Answer::http(200, list.to_string()).header("content-type", "application/json")
+    ScriptedResponse::http(200, list.to_string()).header("content-type", "application/json")
 }
 
 fn lines(events: &[(&str, Value)]) -> String {
@@ -33,12 +33,12 @@ fn lines(events: &[(&str, Value)]) -> String {
 }
 
 /// A watch that the server ends after these events.
-fn watch(events: &[(&str, Value)]) -> Answer {
-    Answer::http(200, lines(events))
+fn watch(events: &[(&str, Value)]) -> ScriptedResponse {
+    ScriptedResponse::http(200, lines(events))
 }
 
 /// A watch that stays open after these events.
-fn open_watch(events: &[(&str, Value)]) -> Answer {
+fn open_watch(events: &[(&str, Value)]) -> ScriptedResponse {
     let events = lines(events);
     let mut answer = String::from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     if !events.is_empty() {
@@ -48,7 +48,7 @@ fn open_watch(events: &[(&str, Value)]) -> Answer {
             answer += &format!("{:x}\r\n{piece}\r\n", piece.len());
         }
     }
-    Answer::raw(answer, Ending::Hold)
+    ScriptedResponse::raw(answer, Ending::Hold)
 }
 
 fn configuration(name: &str, version: &str, server: &WebhookServer) -> Value {
@@ -112,9 +112,9 @@ fn write_script(server: &WebhookServer) {
             // Expired, by an event and by a code: everything is listed again.
             watch(&[("ADDED", made("c", "21")), ("ERROR", gone)]),
             list("50", &[made("d", "40")]),
-            Answer::http(410, ""),
+            ScriptedResponse::http(410, ""),
             // Temporarily unavailable.
-            Answer::http(500, ""),
+            ScriptedResponse::http(500, ""),
             list("60", &[made("d", "40"), made("e", "55")]),
             open_watch(&[("ADDED", made("f", "61"))]),
         ],
@@ -130,7 +130,7 @@ fn write_script(server: &WebhookServer) {
             open_watch(&[("MODIFIED", namespace("lab", "11", "web"))]),
         ],
     );
-    server.script("/hooks/f", [Answer::deny("not on Sundays")]);
+    server.script("/hooks/f", [ScriptedResponse::deny("not on Sundays")]);
 }
 
 #[tokio::test]
@@ -167,7 +167,10 @@ async fn registrations_follow_the_server() {
     let message = "admission webhook \"f.example.com\" denied the request: not on Sundays";
     assert_eq!(decision.status().unwrap().message, message);
     // An unknown namespace is looked up, and does not exist.
-    server.script(&format!("{NAMESPACES}/nowhere"), [Answer::http(404, "")]);
+    server.script(
+        &format!("{NAMESPACES}/nowhere"),
+        [ScriptedResponse::http(404, "")],
+    );
     let decision = engine.validate(&mut note("nowhere")).await;
     assert_eq!(decision.status().unwrap().code, 404);
 
@@ -206,7 +209,7 @@ async fn an_unchanged_registration_keeps_its_compiled_form_through_a_new_list() 
         VALIDATING,
         [
             list("10", &[made("a", "9")]),
-            Answer::http(410, "").after(&gate),
+            ScriptedResponse::http(410, "").after(&gate),
             list("50", &[made("a", "9"), made("b", "49")]),
             open_watch(&[]),
         ],

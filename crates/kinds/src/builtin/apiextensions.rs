@@ -6,8 +6,8 @@ use lockgate_api::field::FieldErrors;
 
 use crate::crd;
 use crate::kind::{
-    CHANGE, Context, Deletion, Finalizers, Kind, NewStatus, Resource, ServerPart, Written, cluster,
-    sub,
+    CHANGE, Context, Deletion, Finalizers, Kind, NewStatus, Resource, ServerComponent, Written,
+    cluster, sub,
 };
 use crate::object::{list, open, with};
 
@@ -42,8 +42,8 @@ pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io"
 struct Definition;
 
 impl Kind for Definition {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::Definitions)
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::Definitions)
     }
 
     fn apply_defaults(&self, value: &mut Value) {

@@ -68,7 +68,7 @@ fn default_conversion(spec: &mut Map<String, Json>) {
     // UPSTREAM: apiextensions-apiserver pkg/apis/apiextensions/v1/conversion.go: the internal type has no empty
     // webhook.
     if let Some(conversion) = object(spec, "conversion")
-        && conversion.get("webhook").is_some_and(says_nothing)
+        && conversion.get("webhook").is_some_and(is_empty_webhook)
     {
         conversion.remove("webhook");
     }
@@ -84,7 +84,7 @@ fn default_conversion(spec: &mut Map<String, Json>) {
 }
 
 /// Returns true for a webhook without `clientConfig` and `conversionReviewVersions`.
-fn says_nothing(webhook: &Json) -> bool {
+fn is_empty_webhook(webhook: &Json) -> bool {
     let versions = webhook
         .get("conversionReviewVersions")
         .and_then(Json::as_array);

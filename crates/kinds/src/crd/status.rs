@@ -315,7 +315,7 @@ fn negotiate(
             let is_taken = |name: &&str| !own.contains(name) && taken.contains(*name);
             let conflicts: Vec<String> = asked.texts(field).filter(is_taken).map(in_use).collect();
             match conflicts.as_slice() {
-                [] => take_over(&mut found, requested, field),
+                [] => copy_field(&mut found, requested, field),
                 [one] => conflict = Some((reason, one.clone())),
                 several => conflict = Some((reason, aggregate_texts(several))),
             }
@@ -323,16 +323,16 @@ fn negotiate(
         }
         let name = asked.text(field);
         if name == has.text(field) || !taken.contains(name) {
-            take_over(&mut found, requested, field);
+            copy_field(&mut found, requested, field);
         } else {
             conflict = Some((reason, in_use(name)));
         }
     }
-    take_over(&mut found, requested, "categories");
+    copy_field(&mut found, requested, "categories");
     (found, conflict)
 }
 
-fn take_over(found: &mut Map<String, Json>, requested: &Map<String, Json>, field: &str) {
+fn copy_field(found: &mut Map<String, Json>, requested: &Map<String, Json>, field: &str) {
     match requested.get(field) {
         Some(value) => drop(found.insert(field.to_owned(), value.clone())),
         None => drop(found.remove(field)),

@@ -17,8 +17,8 @@ use crate::structural::json::compact;
 use super::compare::{compare, fields};
 use super::element::Element;
 use super::field_set::FieldSet;
+use super::managers::{self, Id, Manager, Managers, Operation};
 use super::merge::merge;
-use super::owners::{self, Id, Operation, Owner, Owners};
 use super::remove::{remove, with_named};
 use super::shape::Ref;
 use super::update::{Changed, Managed, unowned};
@@ -92,14 +92,14 @@ impl From<Problem> for Failure {
 }
 
 struct Conflict {
-    owner: Id,
+    field_manager: Id,
     path: Vec<Element>,
 }
 
 /// The result of an apply: an object and its managers, or only managers if the object is unchanged.
 struct Applied {
     object: Option<Value>,
-    owners: Owners,
+    managers: Managers,
     /// True if fields that existed before tracking began got a manager.
     tracks_before: bool,
 }
@@ -136,8 +136,8 @@ impl FieldManager<'_> {
         force: bool,
         now: Time,
     ) -> Result<Managed, ApplyError> {
-        let list = live.and_then(owners::list_of).unwrap_or_default();
-        let known = Owners::decode(list).map_err(|problem| {
+        let list = live.and_then(managers::list_of).unwrap_or_default();
+        let known = Managers::decode(list).map_err(|problem| {
             ApplyError::Other(format!("failed to decode managed fields: {problem}"))
         })?;
         for object in live.iter().copied().chain([config]) {
@@ -166,7 +166,7 @@ impl FieldManager<'_> {
         };
         let Applied {
             object,
-            owners,
+            managers,
             tracks_before,
         } = applied.map_err(|failure| match failure {
             Failure::Conflicts(conflicts) => worded(conflicts),
@@ -178,7 +178,7 @@ impl FieldManager<'_> {
         if manager == KUBECTL {
             update_last_applied(&mut object, config);
         }
-        owners::set_list(&mut object, owners.encode());
+        managers::set_list(&mut object, managers.encode());
         Ok(Managed { object, sets_time })
     }
 
@@ -195,19 +195,19 @@ impl FieldManager<'_> {
         &self,
         live: &Value,
         config: &Value,
-        mut owners: Owners,
+        mut managers: Managers,
         manager: &str,
         force: bool,
         now: Time,
     ) -> Result<Applied, Failure> {
         let mut tracks_before = false;
-        if owners.is_empty() {
+        if managers.is_empty() {
             let unset = self.unset();
-            (owners, tracks_before) = self
-                .track(&unset, live, owners, BEFORE_FIRST_APPLY, now)
+            (managers, tracks_before) = self
+                .track(&unset, live, managers, BEFORE_FIRST_APPLY, now)
                 .map_err(Problem::of("failed to create manager for existing fields"))?;
         }
-        if owners::list_of(config).is_some() {
+        if managers::list_of(config).is_some() {
             return Err(Failure::Bad(String::from(
                 "metadata.managedFields must be nil",
             )));
@@ -234,23 +234,26 @@ impl FieldManager<'_> {
             self.api_version,
             self.subresource,
         );
-        let time_before = owners.get(&id).and_then(|owner| owner.time);
-        let mut owners = self.reconciled(live, owners)?;
+        let time_before = managers
+            .get(&id)
+            .and_then(|field_manager| field_manager.time);
+        let mut managers = self.reconciled(live, managers)?;
         let merged = merge(ty, live, config);
-        let last = owners.get(&id).cloned();
+        let last = managers.get(&id).cloned();
         let wanted = fields(ty, config);
-        owners.put(Owner {
+        managers.put(Manager {
             id: id.clone(),
             api_version: self.api_version.to_owned(),
             fields: self.without_reset(wanted, self.api_version),
             time: time_before,
         });
         let merged = self
-            .prune(merged, &owners, last)
+            .prune(merged, &managers, last)
             .map_err(Problem::of("failed to prune fields"))?;
-        let Changed { theirs, .. } = self.compare_for_owners(live, &merged, &owners, Some(&id))?;
+        let Changed { theirs, .. } =
+            self.compare_for_managers(live, &merged, &managers, Some(&id))?;
         if !force {
-            let conflicts: Vec<_> = owners
+            let conflicts: Vec<_> = managers
                 .list
                 .iter()
                 .zip(&theirs)
@@ -258,10 +261,10 @@ impl FieldManager<'_> {
                 .collect();
             if !conflicts.is_empty() {
                 let mut found = Vec::new();
-                for (owner, loss) in conflicts {
+                for (field_manager, loss) in conflicts {
                     loss.conflicts.for_each(&mut |path| {
                         found.push(Conflict {
-                            owner: owner.id.clone(),
+                            field_manager: field_manager.id.clone(),
                             path: path.iter().copied().cloned().collect(),
                         });
                     });
@@ -269,34 +272,39 @@ impl FieldManager<'_> {
                 return Err(Failure::Conflicts(found));
             }
         }
-        owners.give_up(&theirs);
-        if let Some(mut owner) = owners.take(&id) {
-            owner.fields = owner.fields.difference(unowned());
-            if !owner.fields.is_empty() {
-                owners.put(owner);
+        managers.give_up(&theirs);
+        if let Some(mut field_manager) = managers.take(&id) {
+            field_manager.fields = field_manager.fields.difference(unowned());
+            if !field_manager.fields.is_empty() {
+                managers.put(field_manager);
             }
         }
         if equal(live, &merged) {
             return Ok(Applied {
                 object: None,
-                owners,
+                managers,
                 tracks_before,
             });
         }
-        for owner in &mut owners.list {
-            if owner.id == id {
-                owner.time = Some(now);
+        for field_manager in &mut managers.list {
+            if field_manager.id == id {
+                field_manager.time = Some(now);
             }
         }
         Ok(Applied {
             object: Some(merged),
-            owners,
+            managers,
             tracks_before,
         })
     }
 
     /// Removes fields that the manager applied last time, omits now, and that no other manager owns.
-    fn prune(&self, merged: Value, owners: &Owners, last: Option<Owner>) -> Result<Value, Problem> {
+    fn prune(
+        &self,
+        merged: Value,
+        managers: &Managers,
+        last: Option<Manager>,
+    ) -> Result<Value, Problem> {
         let Some(last) = last.filter(|last| !last.fields.is_empty()) else {
             return Ok(merged);
         };
@@ -310,7 +318,7 @@ impl FieldManager<'_> {
         let last_fields = with_named(ty, last.fields);
         let pruned = remove(ty, &converted, &last_fields);
         let pruned = self
-            .add_back_owned(&converted, pruned, version, owners)
+            .add_back_owned(&converted, pruned, version, managers)
             .map_err(Problem::of("failed add back owned items"))?;
         let pruned = self.convert(&pruned, version).map_err(Problem::of(
             "failed add back dangling items: failed to convert pruned object to last applied \
@@ -341,12 +349,12 @@ impl FieldManager<'_> {
         merged: &Value,
         mut pruned: Value,
         first: &str,
-        owners: &Owners,
+        managers: &Managers,
     ) -> Result<Value, Problem> {
         let mut by_version: BTreeMap<&str, Vec<FieldSet>> = BTreeMap::new();
-        for owner in &owners.list {
-            let fields = by_version.entry(&owner.api_version).or_default();
-            fields.push(owner.fields.clone());
+        for field_manager in &managers.list {
+            let fields = by_version.entry(&field_manager.api_version).or_default();
+            fields.push(field_manager.fields.clone());
         }
         // Conversion may need removed fields, so the current version comes first.
         let own = by_version.remove(first).map(|fields| (first, fields));
@@ -433,31 +441,34 @@ fn kind_shown(api_version: &str, kind: &str) -> String {
 
 fn without_owners(live: &Value) -> Value {
     let mut live = live.clone();
-    owners::set_list(&mut live, None);
+    managers::set_list(&mut live, None);
     live
 }
 
 fn worded(mut conflicts: Vec<Conflict>) -> ApplyError {
-    conflicts.sort_by_cached_key(|conflict| conflict.owner.sort_key());
+    conflicts.sort_by_cached_key(|conflict| conflict.field_manager.sort_key());
     let shown = |path: &[Element]| path.iter().map(Element::to_string).collect::<String>();
     let count = conflicts.len();
     let mut left = TEXT_BUDGET;
     let mut causes = Vec::new();
     let mut lines: Vec<String> = Vec::new();
-    let mut owner: Option<&Id> = None;
+    let mut field_manager: Option<&Id> = None;
     for conflict in &conflicts {
         let field = shown(&conflict.path);
         if field.len() > left {
             break;
         }
         left -= field.len();
-        if owner != Some(&conflict.owner) {
-            lines.push(format!("conflicts with {}:", conflict.owner.shown()));
-            owner = Some(&conflict.owner);
+        if field_manager != Some(&conflict.field_manager) {
+            lines.push(format!(
+                "conflicts with {}:",
+                conflict.field_manager.shown()
+            ));
+            field_manager = Some(&conflict.field_manager);
         }
         lines.push(format!("- {field}"));
         causes.push(ConflictCause {
-            message: format!("conflict with {}", conflict.owner.shown()),
+            message: format!("conflict with {}", conflict.field_manager.shown()),
             field,
         });
     }

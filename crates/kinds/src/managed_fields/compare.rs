@@ -107,7 +107,7 @@ fn whole(ty: Ref<'_>, value: &Value) -> Part {
                 scalar: None,
                 list: Some(list),
             } if !list.is_atomic() => {
-                let named = called(&list, Some(value));
+                let named = with_path_elements(&list, Some(value));
                 let groups = named.chunk_by(|left, right| left.0 == right.0);
                 let entries = groups.filter_map(|group| {
                     let (element, value) = group.first()?;
@@ -192,7 +192,7 @@ fn members(map: &MapOf<'_>, old: &Value, new: &Value) -> Delta {
 }
 
 /// The elements of a list with their path elements, sorted by path element. Duplicates are adjacent, in list order.
-pub(super) fn called<'v>(list: &List<'_>, side: Side<'v>) -> Vec<Called<'v>> {
+pub(super) fn with_path_elements<'v>(list: &List<'_>, side: Side<'v>) -> Vec<PathElement<'v>> {
     let mut found: Vec<_> = side
         .and_then(Value::as_array)
         .into_iter()
@@ -203,19 +203,19 @@ pub(super) fn called<'v>(list: &List<'_>, side: Side<'v>) -> Vec<Called<'v>> {
     found
 }
 
-type Called<'v> = (Element, &'v Value);
+type PathElement<'v> = (Element, &'v Value);
 
-fn name<'g>(group: &'g [Called<'_>]) -> Option<&'g Element> {
+fn name<'g>(group: &'g [PathElement<'_>]) -> Option<&'g Element> {
     group.first().map(|item| &item.0)
 }
 
-fn first<'v>(group: &[Called<'v>]) -> Option<&'v Value> {
+fn first<'v>(group: &[PathElement<'v>]) -> Option<&'v Value> {
     group.first().map(|item| item.1)
 }
 
 fn elements(list: &List<'_>, old: &Value, new: &Value) -> Delta {
-    let old = called(list, Some(old));
-    let new = called(list, Some(new));
+    let old = with_path_elements(list, Some(old));
+    let new = with_path_elements(list, Some(new));
     let mut old = old.chunk_by(|left, right| left.0 == right.0).peekable();
     let mut new = new.chunk_by(|left, right| left.0 == right.0).peekable();
     let mut delta = Delta::default();
@@ -285,7 +285,9 @@ fn fields_of(ty: Ref<'_>, value: &Value) -> Part {
         Atom {
             list: Some(list), ..
         } => {
-            for group in called(&list, Some(value)).chunk_by(|left, right| left.0 == right.0) {
+            for group in
+                with_path_elements(&list, Some(value)).chunk_by(|left, right| left.0 == right.0)
+            {
                 let Some((element, value)) = group.first() else {
                     continue;
                 };

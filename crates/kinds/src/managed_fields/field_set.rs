@@ -270,7 +270,7 @@ impl FieldSet {
     }
 
     /// The fields at these paths, including nested ones. `None` matches any path element.
-    pub(super) fn only(self, paths: &[&[Option<Element>]]) -> Self {
+    pub(super) fn restricted_to(self, paths: &[&[Option<Element>]]) -> Self {
         if paths.iter().any(|path| path.is_empty()) {
             return self;
         }
@@ -285,7 +285,7 @@ impl FieldSet {
                 element: entry.element,
                 part: Part {
                     member: entry.part.member,
-                    children: entry.part.children.only(&below),
+                    children: entry.part.children.restricted_to(&below),
                 },
             })
         });

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::owners::{self, ManagedFieldsError, Owners};
+use super::managers::{self, ManagedFieldsError, Managers};
 use super::value::equal;
 
 /// Restores the managed fields from before admission if they cannot be decoded after it. Returns the warning for the
@@ -10,7 +10,7 @@ use super::value::equal;
 // UPSTREAM: apiserver pkg/endpoints/handlers/fieldmanager/admission.go
 pub fn restore_after_admission(object: &mut Value, before: Option<&Value>) -> Option<String> {
     let problem = check(object).err()?;
-    owners::set_list(object, before.cloned());
+    managers::set_list(object, before.cloned());
     Some(format!(
         ".metadata.managedFields was in an invalid state after admission; this could be caused by \
          an outdated mutating admission controller; please fix your requests: {problem}"
@@ -23,16 +23,16 @@ pub fn restore_after_admission(object: &mut Value, before: Option<&Value>) -> Op
 ///
 /// They cannot be decoded.
 pub fn check(object: &Value) -> Result<(), ManagedFieldsError> {
-    Owners::decode(owners::list_of(object).unwrap_or_default()).map(drop)
+    Managers::decode(managers::list_of(object).unwrap_or_default()).map(drop)
 }
 
 /// Restores the timestamps of managed fields if nothing else changed, so that the write is a no-op.
 // UPSTREAM: apiserver pkg/endpoints/handlers/fieldmanager/equality.go
 pub fn ignore_timestamp_only_change(new: &mut Value, old: &Value) {
-    let Some(old_list) = owners::list_of(old) else {
+    let Some(old_list) = managers::list_of(old) else {
         return;
     };
-    let Some(new_list) = owners::list_of(new) else {
+    let Some(new_list) = managers::list_of(new) else {
         return;
     };
     if old_list.is_empty() || old_list.len() != new_list.len() {
@@ -48,7 +48,7 @@ pub fn ignore_timestamp_only_change(new: &mut Value, old: &Value) {
     {
         return;
     }
-    owners::set_list(new, Some(Value::from(old_list)));
+    managers::set_list(new, Some(Value::from(old_list)));
 }
 
 /// Returns true if two maps are equal, comparing one field with another predicate.

@@ -65,7 +65,7 @@ fn members(map: &MapOf<'_>, live: &Value, config: &Value) -> Option<Value> {
 }
 
 /// The elements of a list in order, with their path elements.
-fn called<'v>(list: &List<'_>, value: &'v Value) -> Vec<(Element, &'v Value)> {
+fn with_path_elements<'v>(list: &List<'_>, value: &'v Value) -> Vec<(Element, &'v Value)> {
     value
         .as_array()
         .into_iter()
@@ -78,8 +78,8 @@ fn called<'v>(list: &List<'_>, value: &'v Value) -> Vec<(Element, &'v Value)> {
 /// their neighbours.
 fn elements(list: &List<'_>, live: &Value, config: &Value) -> Option<Value> {
     static ABSENT: Value = Value::Null;
-    let live = called(list, live);
-    let config = called(list, config);
+    let live = with_path_elements(list, live);
+    let config = with_path_elements(list, config);
     let mut live_by_name: BTreeMap<&Element, &Value> = BTreeMap::new();
     for (name, value) in &live {
         live_by_name

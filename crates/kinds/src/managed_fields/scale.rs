@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::element::Element;
 use super::field_set::FieldSet;
-use super::owners::{self, Id, ManagedFieldsError, Owner, Owners};
+use super::managers::{self, Id, ManagedFieldsError, Manager, Managers};
 
 const SCALE_VERSION: &str = "autoscaling/v1";
 
@@ -40,15 +40,15 @@ impl ScalePaths<'_> {
     ///
     /// The managed fields of the object cannot be decoded.
     pub fn to_scale(&self, parent: &Value) -> Result<Option<Value>, ManagedFieldsError> {
-        let mut owners = Owners::decode(owners::list_of(parent).unwrap_or_default())?;
-        owners.list.retain_mut(|owner| {
-            let path = self.path(&owner.api_version);
-            let owns = path.is_some_and(|path| owner.fields.contains(&path));
-            owner.fields = replicas();
-            SCALE_VERSION.clone_into(&mut owner.api_version);
+        let mut managers = Managers::decode(managers::list_of(parent).unwrap_or_default())?;
+        managers.list.retain_mut(|field_manager| {
+            let path = self.path(&field_manager.api_version);
+            let owns = path.is_some_and(|path| field_manager.fields.contains(&path));
+            field_manager.fields = replicas();
+            SCALE_VERSION.clone_into(&mut field_manager.api_version);
             owns
         });
-        Ok(owners.encode())
+        Ok(managers.encode())
     }
 
     /// The managed fields of an object after a write to its scale, in the version of the request.
@@ -62,44 +62,45 @@ impl ScalePaths<'_> {
         scale: &Value,
         api_version: &str,
     ) -> Result<Option<Value>, ManagedFieldsError> {
-        let before = Owners::decode(owners::list_of(parent).unwrap_or_default())?;
-        let of_scale = Owners::decode(owners::list_of(scale).unwrap_or_default())?;
+        let before = Managers::decode(managers::list_of(parent).unwrap_or_default())?;
+        let of_scale = Managers::decode(managers::list_of(scale).unwrap_or_default())?;
         let mut of_scale = of_scale.into_map();
         let times: BTreeMap<Id, _> = before
             .list
             .iter()
-            .map(|owner| (owner.id.clone(), owner.time))
+            .map(|field_manager| (field_manager.id.clone(), field_manager.time))
             .collect();
         let mut after = BTreeMap::new();
-        for mut owner in before.list {
-            let Some(path) = self.path(&owner.api_version) else {
+        for mut field_manager in before.list {
+            let Some(path) = self.path(&field_manager.api_version) else {
                 continue;
             };
-            if owner.fields.contains(&path) && of_scale.remove(&owner.id).is_none() {
+            if field_manager.fields.contains(&path) && of_scale.remove(&field_manager.id).is_none()
+            {
                 // Another manager now owns the replicas.
                 let mut stolen = FieldSet::default();
                 stolen.insert(path);
-                owner.fields = owner.fields.difference(&stolen);
+                field_manager.fields = field_manager.fields.difference(&stolen);
             }
-            if !owner.fields.is_empty() {
-                after.insert(owner.id.clone(), owner);
+            if !field_manager.fields.is_empty() {
+                after.insert(field_manager.id.clone(), field_manager);
             }
         }
         let here = [Element::field("spec"), Element::field("replicas")];
-        for owner in of_scale.into_values() {
-            if !owner.fields.contains(&here) {
+        for field_manager in of_scale.into_values() {
+            if !field_manager.fields.contains(&here) {
                 continue;
             }
             let mut fields = FieldSet::default();
             fields.insert(self.path(api_version).unwrap_or_default());
-            let owner = Owner {
-                time: times.get(&owner.id).copied().flatten(),
+            let field_manager = Manager {
+                time: times.get(&field_manager.id).copied().flatten(),
                 api_version: api_version.to_owned(),
                 fields,
-                ..owner
+                ..field_manager
             };
-            after.insert(owner.id.clone(), owner);
+            after.insert(field_manager.id.clone(), field_manager);
         }
-        Ok(Owners::from(after).encode())
+        Ok(Managers::from(after).encode())
     }
 }

@@ -424,10 +424,10 @@ fn resource_field<'s>(name: &str) -> Option<Ref<'s>> {
 
 /// The default of a field in the published schemas of built-in kinds. Required fields and a few others have one; only
 /// those of key fields are used.
-fn typed_default(owner: Type, field: Field) -> Option<Value> {
+fn typed_default(field_manager: Type, field: Field) -> Option<Value> {
     match (field.ty().form(), field.name()) {
         (Form::Text, "protocol") => Some(Value::from("TCP")),
-        (Form::Text, "name") if owner.target().go_name() == "v1.LocalObjectReference" => {
+        (Form::Text, "name") if field_manager.target().go_name() == "v1.LocalObjectReference" => {
             Some(Value::from(""))
         }
         _ if field.omits_empty() || field.omits_zero() || field.is_pointer() => None,

@@ -15,7 +15,7 @@ use crate::tree;
 
 use super::compare::{Comparison, compare};
 use super::field_set::FieldSet;
-use super::owners::{self, Id, Operation, Owner, Owners};
+use super::managers::{self, Id, Manager, Managers, Operation};
 use super::reconcile::reconcile;
 use super::shape::{Ref, Shape};
 use super::validate::{Duplicates, validate};
@@ -78,8 +78,8 @@ impl FieldManager<'_> {
         manager: &str,
         now: Time,
     ) -> Managed {
-        let edited = owners::take_list(&mut new).unwrap_or_default();
-        let known = self.known_owners(live, edited.as_array().map(Vec::as_slice));
+        let edited = managers::take_list(&mut new).unwrap_or_default();
+        let known = self.previous_managers(live, edited.as_array().map(Vec::as_slice));
         // The depth of managed fields from clients is unbounded.
         tree::dismantle(edited);
         let has_uid = live
@@ -100,7 +100,7 @@ impl FieldManager<'_> {
         let (list, sets_time) = tracked.map_or((None, false), |(list, sets_time)| {
             (list.encode(), sets_time)
         });
-        owners::set_list(&mut new, list);
+        managers::set_list(&mut new, list);
         Managed {
             object: new,
             sets_time,
@@ -108,20 +108,20 @@ impl FieldManager<'_> {
     }
 
     /// The managers before the write.
-    fn known_owners(&self, live: Option<&Value>, edited: Option<&[Value]>) -> Owners {
+    fn previous_managers(&self, live: Option<&Value>, edited: Option<&[Value]>) -> Managers {
         if self.subresource.is_empty() {
             match edited {
-                Some([]) => return Owners::default(),
-                Some([Value::Object(entry)]) if entry.is_empty() => return Owners::default(),
+                Some([]) => return Managers::default(),
+                Some([Value::Object(entry)]) if entry.is_empty() => return Managers::default(),
                 _ => {}
             }
-            let edited = edited.and_then(|list| Owners::decode(list).ok());
-            if let Some(owners) = edited.filter(|owners| !owners.is_empty()) {
-                return owners;
+            let edited = edited.and_then(|list| Managers::decode(list).ok());
+            if let Some(managers) = edited.filter(|managers| !managers.is_empty()) {
+                return managers;
             }
         }
-        live.and_then(owners::list_of)
-            .and_then(|list| Owners::decode(list).ok())
+        live.and_then(managers::list_of)
+            .and_then(|list| Managers::decode(list).ok())
             .unwrap_or_default()
     }
 
@@ -143,10 +143,10 @@ impl FieldManager<'_> {
         &self,
         live: &Value,
         new: &Value,
-        owners: Owners,
+        managers: Managers,
         manager: &str,
         now: Time,
-    ) -> Result<(Owners, bool), Problem> {
+    ) -> Result<(Managers, bool), Problem> {
         Problem::if_too_deep(live)?;
         Problem::if_too_deep(new)?;
         let ty = self.shape.root();
@@ -161,10 +161,10 @@ impl FieldManager<'_> {
             " to smd typed",
         ))?;
         let failed = self.failed("failed to update ManagedFields", new, "");
-        let mut owners = self.reconciled(live, owners).map_err(&failed)?;
-        let change = self.compare_for_owners(live, new, &owners, None);
+        let mut managers = self.reconciled(live, managers).map_err(&failed)?;
+        let change = self.compare_for_managers(live, new, &managers, None);
         let Changed { ours, theirs } = change.map_err(&failed)?;
-        owners.give_up(&theirs);
+        managers.give_up(&theirs);
         let fields = ours.modified.union(ours.added);
         let fields = self.without_reset(fields, self.api_version);
         let fields = fields.difference(unowned());
@@ -181,16 +181,16 @@ impl FieldManager<'_> {
                 self.api_version,
                 self.subresource,
             );
-            let before = owners.take(&id).map(|owner| owner.fields);
-            owners.put(Owner {
+            let before = managers.take(&id).map(|field_manager| field_manager.fields);
+            managers.put(Manager {
                 id,
                 api_version: self.api_version.to_owned(),
                 fields: fields.union(before.unwrap_or_default()),
                 time: Some(now),
             });
         }
-        owners.cap();
-        Ok((owners, sets_time))
+        managers.cap();
+        Ok((managers, sets_time))
     }
 
     /// The error about an object, with upstream's message.
@@ -210,28 +210,28 @@ impl FieldManager<'_> {
     }
 
     /// The managers, reconciled with the current schema. Entries in unknown versions are dropped.
-    pub(super) fn reconciled(&self, live: &Value, owners: Owners) -> Result<Owners, Problem> {
-        let mut list = Vec::with_capacity(owners.list.len() + 1);
+    pub(super) fn reconciled(&self, live: &Value, managers: Managers) -> Result<Managers, Problem> {
+        let mut list = Vec::with_capacity(managers.list.len() + 1);
         let mut is_known: BTreeMap<String, bool> = BTreeMap::new();
-        for mut owner in owners.list {
-            let is_known = match is_known.get(&owner.api_version) {
+        for mut field_manager in managers.list {
+            let is_known = match is_known.get(&field_manager.api_version) {
                 Some(is_known) => *is_known,
                 None => {
-                    let found = self.convert(live, &owner.api_version)?.is_some();
-                    is_known.insert(owner.api_version.clone(), found);
+                    let found = self.convert(live, &field_manager.api_version)?.is_some();
+                    is_known.insert(field_manager.api_version.clone(), found);
                     found
                 }
             };
             if !is_known {
                 continue;
             }
-            let Some(ty) = self.type_at(&owner.api_version) else {
+            let Some(ty) = self.type_at(&field_manager.api_version) else {
                 continue;
             };
-            reconcile(ty, &mut owner.fields);
-            list.push(owner);
+            reconcile(ty, &mut field_manager.fields);
+            list.push(field_manager);
         }
-        Ok(Owners { list })
+        Ok(Managers { list })
     }
 
     /// The type of the object in a version.
@@ -285,11 +285,11 @@ impl FieldManager<'_> {
     }
 
     /// Compares two objects in the versions of all managers except one.
-    pub(super) fn compare_for_owners(
+    pub(super) fn compare_for_managers(
         &self,
         old: &Value,
         new: &Value,
-        owners: &Owners,
+        managers: &Managers,
         except: Option<&Id>,
     ) -> Result<Changed, Problem> {
         let compare_at = |old: &Value, new: &Value, api_version: &str| {
@@ -303,13 +303,13 @@ impl FieldManager<'_> {
         };
         let ours = compare_at(old, new, self.api_version).unwrap_or_default();
         let mut others: BTreeMap<&str, Option<Comparison>> = BTreeMap::new();
-        let mut theirs = Vec::with_capacity(owners.list.len());
-        for owner in &owners.list {
-            if except == Some(&owner.id) {
+        let mut theirs = Vec::with_capacity(managers.list.len());
+        for field_manager in &managers.list {
+            if except == Some(&field_manager.id) {
                 theirs.push(Loss::default());
                 continue;
             }
-            let version = owner.api_version.as_str();
+            let version = field_manager.api_version.as_str();
             let comparison = if version == self.api_version {
                 Some(&ours)
             } else {
@@ -327,11 +327,11 @@ impl FieldManager<'_> {
             };
             theirs.push(match comparison {
                 Some(found) => Loss {
-                    conflicts: owner
+                    conflicts: field_manager
                         .fields
                         .intersection(&found.modified)
-                        .union(owner.fields.intersection(&found.added)),
-                    removed: owner.fields.intersection(&found.removed),
+                        .union(field_manager.fields.intersection(&found.added)),
+                    removed: field_manager.fields.intersection(&found.removed),
                     all: false,
                 },
                 None => Loss {
@@ -364,30 +364,40 @@ pub(super) struct Loss {
     all: bool,
 }
 
-impl Owners {
+impl Managers {
     /// Removes the lost fields from every manager.
     pub(super) fn give_up(&mut self, losses: &[Loss]) {
-        for (owner, loss) in self.list.iter_mut().zip(losses) {
-            let fields = std::mem::take(&mut owner.fields);
+        for (field_manager, loss) in self.list.iter_mut().zip(losses) {
+            let fields = std::mem::take(&mut field_manager.fields);
             if !loss.all {
-                owner.fields = fields.difference(&loss.conflicts).difference(&loss.removed);
+                field_manager.fields = fields.difference(&loss.conflicts).difference(&loss.removed);
             }
         }
-        self.list.retain(|owner| !owner.fields.is_empty());
+        self.list
+            .retain(|field_manager| !field_manager.fields.is_empty());
     }
 
     /// Merges the oldest updaters beyond the maximum, each into an entry of its version.
     fn cap(&mut self) {
-        let updaters = self.list.iter().filter(|owner| !owner.has_applied());
+        let updaters = self
+            .list
+            .iter()
+            .filter(|field_manager| !field_manager.has_applied());
         let mut count = updaters.clone().count();
         if count <= MAX_UPDATERS {
             return;
         }
         let mut updaters: Vec<_> = updaters
-            .map(|owner| (owner.seconds(), owner.id.sort_key(), owner.id.clone()))
+            .map(|field_manager| {
+                (
+                    field_manager.seconds(),
+                    field_manager.id.sort_key(),
+                    field_manager.id.clone(),
+                )
+            })
             .collect();
         updaters.sort_by(|left, right| (left.0, &left.1).cmp(&(right.0, &right.1)));
-        let mut owners = std::mem::take(self).into_map();
+        let mut managers = std::mem::take(self).into_map();
         // The field sets to merge, by their target entry.
         let mut merged: BTreeMap<Id, Vec<FieldSet>> = BTreeMap::new();
         let mut first_of: BTreeMap<String, Id> = BTreeMap::new();
@@ -395,7 +405,10 @@ impl Owners {
             if count <= MAX_UPDATERS {
                 break;
             }
-            let Some(api_version) = owners.get(&id).map(|owner| owner.api_version.clone()) else {
+            let Some(api_version) = managers
+                .get(&id)
+                .map(|field_manager| field_manager.api_version.clone())
+            else {
                 continue;
             };
             let Some(first) = first_of.get(&api_version) else {
@@ -403,30 +416,36 @@ impl Owners {
                 continue;
             };
             let bucket = Id::new(ANCIENT, Operation::Update, &api_version, "");
-            if !owners.contains_key(&bucket)
-                && let Some(mut owner) = owners.remove(first)
+            if !managers.contains_key(&bucket)
+                && let Some(mut field_manager) = managers.remove(first)
             {
-                owner.id = bucket.clone();
-                owners.insert(bucket.clone(), owner);
+                field_manager.id = bucket.clone();
+                managers.insert(bucket.clone(), field_manager);
             }
-            let Some(owner) = owners.remove(&id) else {
+            let Some(field_manager) = managers.remove(&id) else {
                 continue;
             };
-            if let Some(kept) = owners.get_mut(&bucket) {
-                (kept.api_version, kept.time) = (api_version, owner.time);
-                merged.entry(bucket).or_default().push(owner.fields);
+            if let Some(kept) = managers.get_mut(&bucket) {
+                (kept.api_version, kept.time) = (api_version, field_manager.time);
+                merged.entry(bucket).or_default().push(field_manager.fields);
             } else {
                 let id = bucket.clone();
-                owners.insert(bucket, Owner { id, ..owner });
+                managers.insert(
+                    bucket,
+                    Manager {
+                        id,
+                        ..field_manager
+                    },
+                );
             }
             count -= 1;
         }
         for (bucket, fields) in merged {
-            if let Some(owner) = owners.get_mut(&bucket) {
-                let before = std::mem::take(&mut owner.fields);
-                owner.fields = FieldSet::union_of(fields).union(before);
+            if let Some(field_manager) = managers.get_mut(&bucket) {
+                let before = std::mem::take(&mut field_manager.fields);
+                field_manager.fields = FieldSet::union_of(fields).union(before);
             }
         }
-        *self = owners.into();
+        *self = managers.into();
     }
 }

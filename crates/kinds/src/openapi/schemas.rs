@@ -109,7 +109,7 @@ impl<'d> Schemas<'d> {
                 for (member, schema) in members {
                     if let Some(mut schema) = schema.clone() {
                         let said = self.descriptions.of(ANY_OBJECT, member);
-                        say_beside(&mut schema, said.map(|said| ("description", said.into())));
+                        add_keywords(&mut schema, said.map(|said| ("description", said.into())));
                         properties.insert(member.to_owned(), schema);
                     }
                 }
@@ -206,9 +206,9 @@ impl<'d> Schemas<'d> {
             told.push(("x-kubernetes-list-map-keys", json!(field.list_map_keys())));
         }
         if let Some(said) = self.descriptions.of(ty.model_name(), field.name()) {
-            told.push(("description", (said + &values_told(field.ty())).into()));
+            told.push(("description", (said + &enum_description(field.ty())).into()));
         }
-        say_beside(&mut schema, told);
+        add_keywords(&mut schema, told);
         schema
     }
 }
@@ -231,7 +231,7 @@ const WITHOUT_COMMENTS: [&str; 11] = [
 /// The list of values that ends the description of an enum field. It is empty for enums whose values have comments
 /// upstream: the published OpenAPI, the source of descriptions, contains neither.
 // UPSTREAM: kube-openapi/pkg/generators/enum.go DescriptionLines.
-fn values_told(ty: Type) -> String {
+fn enum_description(ty: Type) -> String {
     if ty.enumeration().is_empty() || !WITHOUT_COMMENTS.contains(&ty.go_name()) {
         return String::new();
     }
@@ -243,7 +243,7 @@ fn values_told(ty: Type) -> String {
 }
 
 /// Adds keywords to a schema. Siblings of `$ref` are ignored, so a reference is wrapped in `allOf`.
-fn say_beside<'k>(schema: &mut Value, told: impl IntoIterator<Item = (&'k str, Value)>) {
+fn add_keywords<'k>(schema: &mut Value, told: impl IntoIterator<Item = (&'k str, Value)>) {
     for (name, value) in told {
         if schema.get("$ref").is_some() {
             *schema = json!({"allOf": [schema.take()]});

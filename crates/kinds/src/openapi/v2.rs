@@ -53,7 +53,7 @@ pub fn document<'s>(
     }
     schemas.add_metadata();
     for (name, schema) in schemas.finish() {
-        definitions.insert(name, older(&schema, 0));
+        definitions.insert(name, to_v2(&schema, 0));
     }
     let paths: Map<String, Value> = paths
         .into_iter()
@@ -239,7 +239,7 @@ fn add_required(schema: &mut Value) {
 }
 
 /// A schema of the tables in v2: references have another path and may have siblings, and there are no alternatives.
-fn older(schema: &Value, depth: usize) -> Value {
+fn to_v2(schema: &Value, depth: usize) -> Value {
     let Some(members) = schema.as_object().filter(|_| depth <= MAX_DEPTH) else {
         return schema.clone();
     };
@@ -251,7 +251,7 @@ fn older(schema: &Value, depth: usize) -> Value {
                 out.insert(name.clone(), place.into());
             }
             ("allOf", Value::Array(parts)) => {
-                let parts = parts.iter().map(|part| older(part, depth + 1));
+                let parts = parts.iter().map(|part| to_v2(part, depth + 1));
                 for part in parts {
                     if let Value::Object(part) = part {
                         out.extend(part);
@@ -265,12 +265,12 @@ fn older(schema: &Value, depth: usize) -> Value {
             ("properties", Value::Object(properties)) => {
                 let told: Map<String, Value> = properties
                     .iter()
-                    .map(|(name, schema)| (name.clone(), older(schema, depth + 1)))
+                    .map(|(name, schema)| (name.clone(), to_v2(schema, depth + 1)))
                     .collect();
                 out.insert(name.clone(), told.into());
             }
             ("items" | "additionalProperties", schema) => {
-                out.insert(name.clone(), older(schema, depth + 1));
+                out.insert(name.clone(), to_v2(schema, depth + 1));
             }
             (_, value) => {
                 out.insert(name.clone(), value.clone());
@@ -281,7 +281,7 @@ fn older(schema: &Value, depth: usize) -> Value {
 }
 
 /// A parameter, with its schema inlined.
-fn older_parameter(parameter: &Value) -> Value {
+fn parameter_to_v2(parameter: &Value) -> Value {
     let mut out = parameter.clone();
     if let Some(members) = out.as_object_mut()
         && let Some(Value::Object(schema)) = members.remove("schema")
@@ -295,7 +295,7 @@ fn older_parameter(parameter: &Value) -> Value {
 fn parameters_of(item: &Value) -> Vec<Value> {
     let told = item.get("parameters").and_then(Value::as_array);
     let told = told.into_iter().flatten();
-    told.map(older_parameter).collect()
+    told.map(parameter_to_v2).collect()
 }
 
 fn older_path(item: &Value) -> Value {
@@ -320,7 +320,7 @@ fn older_operation(operation: &Value) -> Value {
         .and_then(Value::as_object);
     if let Some(content) = content {
         let schema = content.values().find_map(|form| form.get("schema"));
-        let schema = schema.map(|schema| older(schema, 0)).unwrap_or_default();
+        let schema = schema.map(|schema| to_v2(schema, 0)).unwrap_or_default();
         let body = json!({"name": "body", "in": "body", "required": true, "schema": schema});
         parameters.insert(0, body);
         let forms: Vec<&String> = content.keys().collect();
@@ -332,7 +332,7 @@ fn older_operation(operation: &Value) -> Value {
     let mut answer = json!({"description": "OK"});
     let schema = operation.pointer("/responses/200/content/application~1json/schema");
     if let Some(schema) = schema {
-        answer["schema"] = older(schema, 0);
+        answer["schema"] = to_v2(schema, 0);
     }
     out.insert(String::from("responses"), json!({"200": answer}));
     out.insert(

@@ -13,9 +13,9 @@ use super::schema::{Additional, Node, Schema};
 const MAX_FILLED: usize = 32 << 20;
 
 /// The remaining memory for defaults.
-struct Room(usize);
+struct MemoryBudget(usize);
 
-impl Room {
+impl MemoryBudget {
     /// Copies a default, unless the memory is used up.
     fn copy(&mut self, default: &Json) -> Option<Json> {
         if self.0 == 0 {
@@ -51,7 +51,7 @@ impl Schema {
     /// One default of a definition can apply any number of times in an object. Defaulting stops far beyond the size
     /// of any storable object.
     pub fn default(&self, object: &mut Json) {
-        self.root.fill(object, &mut Room(MAX_FILLED));
+        self.root.fill(object, &mut MemoryBudget(MAX_FILLED));
     }
 
     /// Removes nulls of a custom resource that are neither nullable nor replaced by a default.
@@ -65,7 +65,7 @@ impl Node {
         value.is_null() && !self.nullable
     }
 
-    fn fill(&self, value: &mut Json, room: &mut Room) {
+    fn fill(&self, value: &mut Json, budget: &mut MemoryBudget) {
         match value {
             Json::Object(entries) => {
                 for (name, property) in &self.properties {
@@ -74,23 +74,23 @@ impl Node {
                     };
                     let present = entries.get(&**name);
                     if present.is_none_or(|value| property.is_null_in_vain(value))
-                        && let Some(default) = room.copy(default)
+                        && let Some(default) = budget.copy(default)
                     {
                         entries.insert(String::from(&**name), default);
                     }
                 }
                 for (name, value) in entries {
                     if let Some(property) = self.properties.get(name.as_str()) {
-                        property.fill(value, room);
+                        property.fill(value, budget);
                     } else if let Some(schema) = self.entries() {
-                        schema.fill_in_place(value, room);
+                        schema.fill_in_place(value, budget);
                     }
                 }
             }
             Json::Array(elements) => {
                 if let Some(items) = &self.items {
                     for element in elements {
-                        items.fill_in_place(element, room);
+                        items.fill_in_place(element, budget);
                     }
                 }
             }
@@ -98,14 +98,14 @@ impl Node {
         }
     }
 
-    fn fill_in_place(&self, value: &mut Json, room: &mut Room) {
+    fn fill_in_place(&self, value: &mut Json, budget: &mut MemoryBudget) {
         if self.is_null_in_vain(value) {
             let default = self.default.as_deref();
             *value = default
-                .and_then(|default| room.copy(default))
+                .and_then(|default| budget.copy(default))
                 .unwrap_or_default();
         }
-        self.fill(value, room);
+        self.fill(value, budget);
     }
 
     fn drop_nulls(&self, value: &mut Json) {

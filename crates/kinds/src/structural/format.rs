@@ -193,13 +193,13 @@ fn is_uuid_of(text: &str, version: u8, strict: bool) -> bool {
 }
 
 /// The digits of an ISBN, without whitespace and dashes; any other character is kept and invalid.
-fn book_digits(text: &str) -> Vec<u8> {
+fn isbn_digits(text: &str) -> Vec<u8> {
     let is_filler = |b: &u8| matches!(b, b' ' | b'\t' | b'\n' | b'\x0c' | b'\r' | b'-');
     text.bytes().filter(|b| !is_filler(b)).collect()
 }
 
 fn is_isbn10(text: &str) -> bool {
-    let digits = book_digits(text);
+    let digits = isbn_digits(text);
     let [first @ .., last] = digits.as_slice() else {
         return false;
     };
@@ -219,7 +219,7 @@ fn is_isbn10(text: &str) -> bool {
 }
 
 fn is_isbn13(text: &str) -> bool {
-    let digits = book_digits(text);
+    let digits = isbn_digits(text);
     if digits.len() != 13 || !digits.iter().all(u8::is_ascii_digit) {
         return false;
     }

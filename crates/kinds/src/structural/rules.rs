@@ -185,7 +185,7 @@ struct Ratchet<'c, 'a> {
 
 impl<'c, 'a> Ratchet<'c, 'a> {
     /// Returns true if errors of this value are ratcheted.
-    fn forgives(self) -> bool {
+    fn is_ratcheted(self) -> bool {
         let correlation = self.current.or(self.nearest);
         correlation.is_some_and(Correlation::is_unchanged)
     }
@@ -336,7 +336,7 @@ impl Runner {
                     continue;
                 }
             }
-            let forgives = || !uses_old_self && ratchet.forgives();
+            let is_ratcheted = || !uses_old_self && ratchet.is_ratcheted();
             let place = if rule.field_path.is_empty() {
                 path.to_string()
             } else {
@@ -348,14 +348,14 @@ impl Runner {
                     Ok(message) => message,
                     Err(detail) => {
                         let error = error::invalid_text(&place, schema.kind.name(), detail);
-                        self.add(error, forgives());
+                        self.add(error, is_ratcheted());
                         return Err(Exhausted);
                     }
                 },
             };
             let detail = message.unwrap_or_else(|| rule.default_message());
             let error = violation(rule.error_type, &place, schema, value, detail);
-            self.add(error, forgives());
+            self.add(error, is_ratcheted());
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ pub enum SchemaError {
     /// The schema exceeds the maximum depth.
     TooDeep,
     /// The schemas accessible to validation rules exceed the maximum number.
-    TooMuchForRules,
+    RuleSchemaLimit,
 }
 
 impl fmt::Display for SchemaError {
@@ -52,7 +52,7 @@ impl fmt::Display for SchemaError {
             Self::NotAnObject => f.write_str("a schema must be an object"),
             Self::Unsupported(text) => f.write_str(text),
             Self::TooDeep => write!(f, "more than {MAX_DEPTH} levels"),
-            Self::TooMuchForRules => {
+            Self::RuleSchemaLimit => {
                 write!(
                     f,
                     "rules see more than {MAX_SEEN_BY_RULES} schemas together"
@@ -221,7 +221,7 @@ impl Schema {
     pub fn parse(schema: &Json) -> Result<Self, SchemaError> {
         let props = Props::new(schema).ok_or(SchemaError::NotAnObject)?;
         let mut root = Node::read(props)?;
-        check_seen_by_rules(props)?;
+        check_rule_schema_limit(props)?;
         root.compile_rules(props, true);
         root.prune_defaults(&super::defaults::Place::Root);
         Ok(Self {
@@ -462,7 +462,7 @@ impl Node {
 }
 
 /// Limits the schemas accessible to validation rules. The depth of the schema was checked before.
-pub(crate) fn check_seen_by_rules(props: Props<'_>) -> Result<(), SchemaError> {
+pub(crate) fn check_rule_schema_limit(props: Props<'_>) -> Result<(), SchemaError> {
     /// Counts the schemas accessible to a rule, and sums them up for all rules.
     fn count(props: Props<'_>, seen: &mut u64) -> u64 {
         let mut size = 1;
@@ -483,7 +483,7 @@ pub(crate) fn check_seen_by_rules(props: Props<'_>) -> Result<(), SchemaError> {
     let mut seen = 0;
     count(props, &mut seen);
     if seen > MAX_SEEN_BY_RULES {
-        return Err(SchemaError::TooMuchForRules);
+        return Err(SchemaError::RuleSchemaLimit);
     }
     Ok(())
 }

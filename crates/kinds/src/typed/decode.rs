@@ -415,10 +415,10 @@ where
 
     fn scalar(&mut self, ty: Type, value: S, before: Option<Value>) -> Result<Value, DecodeError> {
         let read = value.scalar(|scalar| read(ty.shape(), ty.go_name(), scalar, before));
-        read.or_else(|refusal| self.refuse(refusal))
+        read.or_else(|refusal| self.reject(refusal))
     }
 
-    fn refuse(&mut self, refusal: Refusal) -> Result<Value, DecodeError> {
+    fn reject(&mut self, refusal: Refusal) -> Result<Value, DecodeError> {
         match refusal {
             Refusal::Type(found, wanted) => {
                 let message = self.type_message(&found, wanted);
@@ -636,7 +636,7 @@ impl<I, M> Frame<'_, I, M> {
                 field: Some(field),
                 ..
             } => {
-                if !is_left_out(field, &child, nil, keeps_empty) {
+                if !is_omitted(field, &child, nil, keeps_empty) {
                     out.insert(field.0.to_owned(), child);
                 }
             }
@@ -688,7 +688,7 @@ fn object(before: Option<Value>) -> Map<String, Value> {
 }
 
 /// Returns true if Go omits a member with this value.
-fn is_left_out(field: &FieldRow, value: &Value, nil: bool, keeps_empty: bool) -> bool {
+fn is_omitted(field: &FieldRow, value: &Value, nil: bool, keeps_empty: bool) -> bool {
     let empty = match Type(field.1).shape() {
         Shape::Pointer(target) => nil || is_no_schema(Type(target), value),
         Shape::Text | Shape::Bytes => value.as_str().is_none_or(str::is_empty),

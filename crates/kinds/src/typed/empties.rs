@@ -68,7 +68,7 @@ trait Visit {
     fn omitted(&mut self, path: &str, key: &str, is_list: bool);
     fn written(&mut self, member: &mut Value);
     /// A null entry of a map of bytes.
-    fn no_bytes(&mut self, _: &mut Value) {}
+    fn null_bytes(&mut self, _: &mut Value) {}
 }
 
 impl Visit for Empties {
@@ -98,7 +98,7 @@ impl Visit for Storage {
         *member = Value::Null;
     }
 
-    fn no_bytes(&mut self, member: &mut Value) {
+    fn null_bytes(&mut self, member: &mut Value) {
         *member = json!("");
     }
 }
@@ -115,7 +115,7 @@ impl Type {
     }
 
     /// Removes empty lists and maps like storage; those that Go encodes become null.
-    pub(crate) fn forget_empties(self, value: &mut Value) {
+    pub(crate) fn drop_empties(self, value: &mut Value) {
         if has_empty(value) {
             self.visit(value, &mut String::new(), &mut Storage);
         }
@@ -165,7 +165,7 @@ impl Type {
             (Form::Map(element), Value::Object(members)) => {
                 for (key, member) in members {
                     if member.is_null() && element.form() == Form::Bytes {
-                        visit.no_bytes(member);
+                        visit.null_bytes(member);
                     }
                     if has_members(member) {
                         push(path, key);
@@ -232,7 +232,7 @@ mod tests {
     fn storage_knows_no_empty_lists() {
         let ty = type_of("discovery.k8s.io", "v1", "EndpointSlice").unwrap();
         let mut slice = json!({"endpoints": [], "ports": [], "metadata": {"labels": {}}});
-        ty.forget_empties(&mut slice);
+        ty.drop_empties(&mut slice);
         assert_eq!(
             slice,
             json!({"endpoints": null, "ports": null, "metadata": {}})

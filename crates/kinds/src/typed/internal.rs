@@ -133,11 +133,11 @@ fn print_struct(index: u16, value: Option<&Value>, outer: Option<&Value>) -> Pri
     for FieldRow(name, place, form, omits_empty) in fields.into_iter().flatten() {
         let member = find(value, outer, place);
         // A pointer is empty if it is nil.
-        let is_left_out = match form {
+        let is_omitted = match form {
             Form::Pointer(_) => member.is_none(),
             _ => member.is_none_or(is_empty),
         };
-        if *omits_empty && is_left_out {
+        if *omits_empty && is_omitted {
             continue;
         }
         members.push(((*name).to_owned(), print(*form, member, value)));

@@ -255,8 +255,8 @@ fn error_of(
         .object(object)
         .old_object(old_object)
         .without_authorizer();
-    match compiled.judge(&variables.evaluator()).outcome {
-        Outcome::Refuse(error) => Some(error),
+    match compiled.evaluate(&variables.evaluator()).outcome {
+        Outcome::Reject(error) => Some(error),
         Outcome::Match | Outcome::NoMatch(_) => None,
     }
 }
@@ -453,10 +453,10 @@ fn decided_by_rules(rules: &[&RequestRule], condition: &MatchCondition) -> Optio
             for (group, plural) in resources {
                 let request = target(group, plural, operation).request().to_json();
                 let variables = Variables::new(&request).without_authorizer();
-                match compiled.judge(&variables.evaluator()).outcome {
+                match compiled.evaluate(&variables.evaluator()).outcome {
                     Outcome::Match => verdicts.insert(true),
                     Outcome::NoMatch(_) => verdicts.insert(false),
-                    Outcome::Refuse(_) => return None,
+                    Outcome::Reject(_) => return None,
                 };
             }
         }

@@ -65,7 +65,7 @@ webhooks:
                 .map(|bundle| bundle.0.as_slice())
                 .filter(|bundle| !bundle.is_empty())
             {
-                Some(bundle) => judge(context, hook, bundle, report),
+                Some(bundle) => check_certificate(context, hook, bundle, report),
                 None if hook.service().is_some() && !is_injected(context.set, hook.object) => {
                     let message =
                         String::from("no caBundle: calls of the Service fail until it is injected");
@@ -85,7 +85,7 @@ fn is_injected(set: &Set, object: usize) -> bool {
     })
 }
 
-fn judge(context: &Context<'_>, hook: &Hook, bundle: &[u8], report: &mut Reporter<'_>) {
+fn check_certificate(context: &Context<'_>, hook: &Hook, bundle: &[u8], report: &mut Reporter<'_>) {
     const FIELD: &str = "clientConfig.caBundle";
     if bundle.len() > LARGE_BYTES {
         let message = format!("the bundle is {} KiB large", bundle.len() / 1024);

@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 /// The timeout of all waits; only reached by a bug.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
 /// A short timeout.
@@ -65,7 +65,7 @@ impl Service for Desk {
     type Peer = ();
     type Body = Pieces;
 
-    async fn answer(
+    async fn handle(
         self: Arc<Self>,
         _: Arc<()>,
         request: http::Request<Incoming>,
@@ -97,7 +97,7 @@ struct Http2;
 impl Handshake<()> for Http2 {
     type Stream = TcpStream;
 
-    async fn shake(
+    async fn handshake(
         &self,
         stream: TcpStream,
         _: SocketAddr,
@@ -116,7 +116,7 @@ struct Endless;
 impl Handshake<()> for Endless {
     type Stream = TcpStream;
 
-    async fn shake(
+    async fn handshake(
         &self,
         _socket: TcpStream,
         _: SocketAddr,
@@ -178,7 +178,7 @@ impl Served {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        let waited = tokio::time::timeout(PATIENCE, waiting).await;
+        let waited = tokio::time::timeout(TIMEOUT, waiting).await;
         waited.unwrap_or_else(|_| panic!("never: {what}"));
     }
 
@@ -218,7 +218,7 @@ impl Served {
 }
 
 async fn within<F: Future>(future: F) -> F::Output {
-    let waited = tokio::time::timeout(PATIENCE, future).await;
+    let waited = tokio::time::timeout(TIMEOUT, future).await;
     waited.expect("in time")
 }
 

@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use super::expect::Expect;
 use super::world::World;
-use super::{Asked, Case, Checks, Files, LoadError, beside};
+use super::{Case, CaseRequest, Checks, Files, LoadError, beside};
 use crate::cluster::{Cluster, Validation};
 use crate::hooks::Script;
 use crate::manifest::{self, Manifest};
-use crate::request::{Wanted, user};
+use crate::request::{RequestSpec, user};
 
 /// The `apiVersion` of such files.
 pub(super) const API_VERSION: &str = "test.lockgate.dev/v1";
@@ -226,9 +226,9 @@ fn read_case(
     files: &dyn Files,
     file: &Path,
     case: ChainCase,
-) -> Result<(Asked, Expect), LoadError> {
+) -> Result<(CaseRequest, Expect), LoadError> {
     let asked = match object(files, file, case.review)? {
-        Some(review) => Asked::Review(Box::new(review)),
+        Some(review) => CaseRequest::Review(Box::new(review)),
         None => {
             let operation = match &case.operation {
                 None => None,
@@ -243,7 +243,7 @@ fn read_case(
             if operation == Some(Operation::Delete) && old.is_none() {
                 old = new.take();
             }
-            Asked::Wanted(Box::new(Wanted {
+            CaseRequest::RequestSpec(Box::new(RequestSpec {
                 operation,
                 object: new,
                 old_object: old,
@@ -251,7 +251,7 @@ fn read_case(
                 namespace: case.namespace,
                 subresource: case.subresource,
                 dry_run: case.dry_run,
-                ..Wanted::default()
+                ..RequestSpec::default()
             }))
         }
     };

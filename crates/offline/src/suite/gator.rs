@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::expect::{Count, Expect};
 use super::world::World;
-use super::{Asked, Case, Checks, Files, LoadError, beside};
+use super::{Case, CaseRequest, Checks, Files, LoadError, beside};
 use crate::hooks::Hooks;
 use crate::manifest::{self, Manifest};
-use crate::request::{Wanted, user};
+use crate::request::{RequestSpec, user};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -167,24 +167,24 @@ fn bound(template: &Manifest, code: &Value, constraint: &Manifest) -> Vec<Manife
 }
 
 /// The request for an object, which may be an AdmissionReview.
-fn asked(object: &Manifest) -> Asked {
+fn asked(object: &Manifest) -> CaseRequest {
     if object.text("kind") == "AdmissionReview" {
-        return Asked::Review(Box::new(object.value.clone()));
+        return CaseRequest::Review(Box::new(object.value.clone()));
     }
-    Asked::Wanted(Box::new(Wanted {
+    CaseRequest::RequestSpec(Box::new(RequestSpec {
         operation: Some(Operation::Create),
         object: Some(object.value.clone()),
         user: user(None, &[]),
         as_is: true,
-        ..Wanted::default()
+        ..RequestSpec::default()
     }))
 }
 
 /// Returns true if the `match` of a constraint covers the object of a request.
-fn applies(matches: &Value, asked: &Asked) -> bool {
+fn applies(matches: &Value, asked: &CaseRequest) -> bool {
     let object = match asked {
-        Asked::Wanted(wanted) => wanted.object.as_ref(),
-        Asked::Review(review) => {
+        CaseRequest::RequestSpec(wanted) => wanted.object.as_ref(),
+        CaseRequest::Review(review) => {
             let request = &review["request"];
             let object = request.get("object").filter(|it| it.is_object());
             object.or_else(|| request.get("oldObject"))

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 use super::expect::Expect;
 use super::world::{MockAccess, MockAuthorizer, World};
-use super::{Asked, Case, Checks, Files, LoadError};
+use super::{Case, CaseRequest, Checks, Files, LoadError};
 use crate::hooks::Hooks;
 use crate::manifest::{self, Manifest};
-use crate::request::{Wanted, read_user, user};
+use crate::request::{RequestSpec, read_user, user};
 
 /// The kinds of files; longer suffixes come first.
 const PARTS: [&str; 10] = [
@@ -229,7 +229,7 @@ fn case(
         }
     };
     let mut expect = Expect {
-        message: text(".message.txt")?.map(|message| in_words_of_the_server(&message)),
+        message: text(".message.txt")?.map(|message| server_message(&message)),
         object: value(".gold.yaml")?.or(value(".expected.yaml")?),
         ..Expect::default()
     };
@@ -256,14 +256,14 @@ fn case(
         name: name.to_owned(),
         file: file.unwrap_or_default(),
         world,
-        asked: Asked::Wanted(Box::new(asked)),
+        asked: CaseRequest::RequestSpec(Box::new(asked)),
         expect,
         checks: Checks::default(),
     })
 }
 
 /// The server's message for a message that differs in kat.
-fn in_words_of_the_server(message: &str) -> String {
+fn server_message(message: &str) -> String {
     let message = message.trim();
     let message = message
         .strip_prefix("validation failed: ")
@@ -325,10 +325,10 @@ fn wanted(
     object: Option<Value>,
     old_object: Option<Value>,
     namespace: Option<String>,
-) -> Wanted {
+) -> RequestSpec {
     let operation = request["operation"].as_str().and_then(Operation::from_name);
     let is_connect = operation == Some(Operation::Connect);
-    let mut wanted = Wanted {
+    let mut wanted = RequestSpec {
         operation,
         object,
         old_object,
@@ -343,7 +343,7 @@ fn wanted(
             _ => user(Some("kat"), &[]),
         },
         dry_run: request["dryRun"].as_bool().unwrap_or_default(),
-        ..Wanted::default()
+        ..RequestSpec::default()
     };
     if is_connect {
         // The object of a CONNECT request is its options.
@@ -386,7 +386,7 @@ mod tests {
                 "no params found for policy binding with `Deny` parameterNotFoundAction",
             ),
         ] {
-            assert_eq!(in_words_of_the_server(written), want);
+            assert_eq!(server_message(written), want);
         }
     }
 }

@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 
 use super::expect::{Enforced, Expect};
 use super::world::World;
-use super::{Asked, Case, Checks, Files, LoadError, beside};
+use super::{Case, CaseRequest, Checks, Files, LoadError, beside};
 use crate::hooks::Hooks;
 use crate::manifest::{self, Manifest};
-use crate::request::{Wanted, user};
+use crate::request::{RequestSpec, user};
 
 #[derive(Debug, Deserialize)]
 struct Test {
@@ -113,10 +113,10 @@ pub(super) fn load(files: &dyn Files, file: &Path) -> Result<Vec<Case>, LoadErro
             name: test.name,
             file: file.display().to_string(),
             world: Arc::new(World::bound(manifests, Hooks::default())?),
-            asked: Asked::Wanted(Box::new(Wanted {
+            asked: CaseRequest::RequestSpec(Box::new(RequestSpec {
                 object: Some(object.value),
                 user: user(None, &[]),
-                ..Wanted::default()
+                ..RequestSpec::default()
             })),
             expect: Expect {
                 allowed: Some(test.expected != "fail"),

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::expect::{Enforced, Expect};
 use super::world::World;
-use super::{Asked, Case, Checks, Files, LoadError, beside};
+use super::{Case, CaseRequest, Checks, Files, LoadError, beside};
 use crate::hooks::Hooks;
 use crate::manifest::{self, Manifest};
-use crate::request::{Wanted, read_user, user};
+use crate::request::{RequestSpec, read_user, user};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -152,11 +152,11 @@ fn cases_of(files: &dyn Files, file: &Path, test: &Test) -> Result<Vec<Case>, Lo
                 object: patched.iter().find(of).map(|it| it.value.clone()),
                 ..Expect::default()
             };
-            let wanted = Wanted {
+            let wanted = RequestSpec {
                 operation: Some(Operation::Create),
                 object: Some(resource.value.clone()),
                 user: by.clone(),
-                ..Wanted::default()
+                ..RequestSpec::default()
             };
             cases.push(Case {
                 suite: file.parent().unwrap_or(file).display().to_string(),
@@ -168,7 +168,7 @@ fn cases_of(files: &dyn Files, file: &Path, test: &Test) -> Result<Vec<Case>, Lo
                 ),
                 file: file.display().to_string(),
                 world: Arc::clone(&world),
-                asked: Asked::Wanted(Box::new(wanted)),
+                asked: CaseRequest::RequestSpec(Box::new(wanted)),
                 expect,
                 checks: Checks::default(),
             });

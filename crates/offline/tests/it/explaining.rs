@@ -5,7 +5,7 @@ use lockgate_offline::chain::{Chain, Tracing};
 use lockgate_offline::cluster::Cluster;
 use lockgate_offline::explanation::{Explanation, HookVerdict, PolicyVerdict, explain};
 use lockgate_offline::hooks::{Hook, Hooks, Script};
-use lockgate_offline::request::{Wanted, user};
+use lockgate_offline::request::{RequestSpec, user};
 use serde_json::{Value, json};
 
 use super::cluster;
@@ -34,15 +34,15 @@ fn pod() -> Value {
         "spec": {"containers": [{"name": "c", "image": "nginx:latest"}]}})
 }
 
-fn wanted(object: Value) -> Wanted {
-    Wanted {
+fn wanted(object: Value) -> RequestSpec {
+    RequestSpec {
         object: Some(object),
         user: user(None, &[]),
-        ..Wanted::default()
+        ..RequestSpec::default()
     }
 }
 
-async fn explained(cluster: &Cluster, wanted: Wanted, hooks: Hooks) -> Explanation {
+async fn explained(cluster: &Cluster, wanted: RequestSpec, hooks: Hooks) -> Explanation {
     let request = wanted.make(&cluster.kinds).unwrap().request;
     let chain = Chain::new(cluster, hooks);
     let run = chain.run(request, Tracing::Explained).await;
@@ -253,7 +253,7 @@ webhooks:
         told.steps[0].webhooks[0].dry_run.as_deref(),
         Some("refused: sideEffects is Some")
     );
-    let dry = Wanted {
+    let dry = RequestSpec {
         dry_run: true,
         ..wanted(pod())
     };
@@ -293,7 +293,7 @@ spec:
 {apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: bypass, namespace: shop}, roleRef: {kind: Role, name: bypass}, subjects: [{kind: User, name: ann}]}
 ";
     let cluster = cluster(text);
-    let by = |name: &str| Wanted {
+    let by = |name: &str| RequestSpec {
         user: user(Some(name), &[]),
         ..wanted(pod())
     };
@@ -378,11 +378,11 @@ async fn a_deletion_passes_mutating_policies_by() {
         "a",
         "rules: [{operations: [DELETE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]\n  matchConditions: [{name: null-object, expression: 'object == null && oldObject != null'}]",
     );
-    let wanted = Wanted {
+    let wanted = RequestSpec {
         operation: Some(Operation::Delete),
         old_object: Some(pod()),
         user: user(None, &[]),
-        ..Wanted::default()
+        ..RequestSpec::default()
     };
     let told = explained(&cluster(&text), wanted, Hooks::default()).await;
     assert_eq!(hooks_of(&told)[0].1, HookVerdict::Allowed);

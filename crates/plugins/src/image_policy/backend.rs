@@ -174,7 +174,7 @@ impl std::fmt::Debug for HttpsBackend {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Question<'s> {
+struct ReviewRequest<'s> {
     kind: &'static str,
     api_version: &'static str,
     spec: &'s ImageReviewSpec,
@@ -182,7 +182,7 @@ struct Question<'s> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct ReviewResponse {
     api_version: String,
     kind: String,
     #[serde(default)]
@@ -195,7 +195,7 @@ impl Backend for HttpsBackend {
         spec: &'f ImageReviewSpec,
     ) -> BoxFuture<'f, Result<ImageReviewStatus, BackendError>> {
         Box::pin(async move {
-            let question = Question {
+            let question = ReviewRequest {
                 kind: "ImageReview",
                 api_version: API_VERSION,
                 spec,
@@ -233,18 +233,18 @@ impl Backend for HttpsBackend {
 
 /// A response that is not an `ImageReview`.
 #[derive(Debug, thiserror::Error)]
-enum AnswerError {
+enum ResponseError {
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     #[error("expected an ImageReview of {API_VERSION}, got kind `{kind}` of `{version}`")]
     Kind { kind: String, version: String },
 }
 
-fn read(body: &[u8]) -> Result<ImageReviewStatus, AnswerError> {
-    let answer: Answer = serde_json::from_slice(body)?;
+fn read(body: &[u8]) -> Result<ImageReviewStatus, ResponseError> {
+    let answer: ReviewResponse = serde_json::from_slice(body)?;
     if (answer.api_version.as_str(), answer.kind.as_str()) != (API_VERSION, "ImageReview") {
         let (version, kind) = (answer.api_version, answer.kind);
-        return Err(AnswerError::Kind { kind, version });
+        return Err(ResponseError::Kind { kind, version });
     }
     Ok(answer.status)
 }

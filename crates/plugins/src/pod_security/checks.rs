@@ -202,7 +202,7 @@ fn setters(pod: bool, names: &[&str]) -> Option<String> {
 }
 
 /// The invalid values at a path, and where they are set: in the Pod, and in which containers.
-struct Bad<'v> {
+struct FieldViolations<'v> {
     pod: bool,
     containers: Vec<&'v str>,
     values: BTreeSet<&'v str>,
@@ -210,7 +210,12 @@ struct Bad<'v> {
 
 /// Checks a string field of the Pod and its containers, and collects violations. An absent field of an existing
 /// parent counts as empty.
-fn bad<'v>(pod: Pod<'v>, parent: &str, member: &str, is_good: fn(&str) -> bool) -> Bad<'v> {
+fn bad<'v>(
+    pod: Pod<'v>,
+    parent: &str,
+    member: &str,
+    is_good: fn(&str) -> bool,
+) -> FieldViolations<'v> {
     let mut values = BTreeSet::new();
     let mut is_bad = |parent: Option<&'v Value>| {
         let value = parent.map(|parent| text(parent, member));
@@ -225,7 +230,7 @@ fn bad<'v>(pod: Pod<'v>, parent: &str, member: &str, is_good: fn(&str) -> bool) 
             names.push(text(container, "name"));
         }
     }
-    Bad {
+    FieldViolations {
         pod: of_pod,
         containers: names,
         values,

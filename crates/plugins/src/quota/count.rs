@@ -47,7 +47,7 @@ pub fn counted_by(quota: &Value, devices: &Arc<Devices>) -> Vec<Counted> {
         ("resource.k8s.io", "resourceclaims"),
     ] {
         let evaluator = evaluator(group, resource, devices);
-        if evaluator.is_some_and(|evaluator| !evaluator.concerned(names()).is_empty()) {
+        if evaluator.is_some_and(|evaluator| !evaluator.matching_resources(names()).is_empty()) {
             counted.push(Counted {
                 group: group.to_owned(),
                 resource: resource.to_owned(),
@@ -89,7 +89,7 @@ pub fn status_of(
         let Some(objects) = objects else {
             continue;
         };
-        let names = evaluator.concerned(hard.keys().map(String::as_str));
+        let names = evaluator.matching_resources(hard.keys().map(String::as_str));
         let mut sum = Amounts::new();
         for object in objects {
             let mut is_included = true;

@@ -132,7 +132,10 @@ impl Evaluator {
     }
 
     /// The names of a quota that apply to such objects, sorted.
-    pub(crate) fn concerned<'n>(&self, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+    pub(crate) fn matching_resources<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Vec<&'n str> {
         let concerns = |name: &&str| match self {
             Self::Pods => {
                 POD_NAMES.contains(name)

@@ -32,7 +32,7 @@ impl Entry {
     }
 
     /// Waits for other charges to complete.
-    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(super) async fn lock(&self) -> MutexGuard<'_, ()> {
         self.page.turn.lock().await
     }
 }

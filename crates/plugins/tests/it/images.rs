@@ -11,7 +11,7 @@ use lockgate_plugins::image_policy::{
     ImageReviewStatus, ImageRules,
 };
 use lockgate_plugins::{AlwaysPullImages, ImagePolicy, config};
-use lockgate_testkit::{Answer, WebhookServer};
+use lockgate_testkit::{ScriptedResponse, WebhookServer};
 use lockgate_webhook::BoxFuture;
 use serde_json::{Value, json};
 
@@ -253,16 +253,16 @@ async fn a_backend_is_reached_over_https() {
     let server = WebhookServer::start().await;
     let review = |status: Value| {
         let review = json!({"apiVersion": "imagepolicy.k8s.io/v1alpha1", "kind": "ImageReview", "status": status});
-        Answer::http(200, review.to_string())
+        ScriptedResponse::http(200, review.to_string())
     };
     server.script(
         "/policy",
         [
             review(json!({"allowed": true})),
             review(json!({"allowed": false, "reason": "old"})),
-            Answer::http(200, "{\"apiVersion\": \"v1\", \"kind\": \"Pod\"}"),
-            Answer::http(404, "gone"),
-            Answer::http(200, "no json"),
+            ScriptedResponse::http(200, "{\"apiVersion\": \"v1\", \"kind\": \"Pod\"}"),
+            ScriptedResponse::http(404, "gone"),
+            ScriptedResponse::http(200, "no json"),
         ],
     );
     let config = ClientConfig {

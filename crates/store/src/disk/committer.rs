@@ -20,14 +20,14 @@ use crate::state::{State, Undo};
 use crate::{Entry, Event, MemoryOptions, ReadError, Revision, Snapshot, Unavailable, WriteError};
 
 /// The maximum number of writes per sync, to bound the latency of the first one.
-const MOST_WRITES: usize = 2048;
+const MAX_BATCH_WRITES: usize = 2048;
 /// The maximum number of bytes per sync.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BATCH_BYTES: usize = 16 << 20;
 /// The maximum wait for a request, as the system clock may be adjusted meanwhile.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The channel for a writer's result.
-pub(super) type Answer<T> = oneshot::Sender<Result<T, WriteError>>;
+pub(super) type ResultSender<T> = oneshot::Sender<Result<T, WriteError>>;
 
 /// A requested write.
 #[derive(Debug)]
@@ -36,18 +36,18 @@ pub(super) enum Write {
         key: String,
         value: Bytes,
         deadline: Deadline,
-        answer: Answer<Revision>,
+        sender: ResultSender<Revision>,
     },
     Update {
         key: String,
         expected: Revision,
         value: Bytes,
-        answer: Answer<Revision>,
+        sender: ResultSender<Revision>,
     },
     Delete {
         key: String,
         expected: Revision,
-        answer: Answer<(Revision, Entry)>,
+        sender: ResultSender<(Revision, Entry)>,
     },
 }
 
@@ -72,13 +72,13 @@ impl Write {
     }
 
     /// Returns an error without writing. A cancelled writer is ignored.
-    fn refuse(self, failure: Unavailable) {
+    fn fail(self, failure: Unavailable) {
         match self {
-            Self::Create { answer, .. } | Self::Update { answer, .. } => {
-                let _ = answer.send(Err(failure.into()));
+            Self::Create { sender, .. } | Self::Update { sender, .. } => {
+                let _ = sender.send(Err(failure.into()));
             }
-            Self::Delete { answer, .. } => {
-                let _ = answer.send(Err(failure.into()));
+            Self::Delete { sender, .. } => {
+                let _ = sender.send(Err(failure.into()));
             }
         }
     }
@@ -167,7 +167,7 @@ impl Committer {
                 bytes += write.size();
                 permits.push(permit);
                 self.decide(&mut batch, write);
-                if permits.len() >= MOST_WRITES || bytes >= MOST_BYTES {
+                if permits.len() >= MAX_BATCH_WRITES || bytes >= MAX_BATCH_BYTES {
                     break;
                 }
                 // None means empty or disconnected; the next iteration distinguishes them.
@@ -176,11 +176,11 @@ impl Committer {
             self.expire(&mut batch);
             self.finish(batch);
             match last {
-                Some(Request::Compact(oldest, answer)) => {
-                    let _ = answer.send(self.published.compact(oldest));
+                Some(Request::Compact(oldest, sender)) => {
+                    let _ = sender.send(self.published.compact(oldest));
                 }
-                Some(Request::Snapshot(answer)) => {
-                    let _ = answer.send(self.snapshot());
+                Some(Request::Snapshot(sender)) => {
+                    let _ = sender.send(self.snapshot());
                 }
                 Some(Request::Close) => break,
                 Some(Request::Write(..)) | None => {}
@@ -205,9 +205,9 @@ impl Committer {
     fn wait(&self) -> Duration {
         match self.endings.peek() {
             Some(Reverse((deadline, ..))) if !self.has_failed() => {
-                Duration::from_millis(deadline.saturating_sub(now())).min(LONGEST_WAIT)
+                Duration::from_millis(deadline.saturating_sub(now())).min(MAX_WAIT)
             }
-            _ => LONGEST_WAIT,
+            _ => MAX_WAIT,
         }
     }
 
@@ -227,7 +227,7 @@ impl Committer {
     /// Applies a write to the batch's state, which includes preceding writes.
     fn decide(&mut self, batch: &mut Batch, write: Write) {
         if let Some(failure) = self.failure.borrow().clone() {
-            write.refuse(failure);
+            write.fail(failure);
             return;
         }
         match write {
@@ -235,7 +235,7 @@ impl Committer {
                 key,
                 value,
                 deadline,
-                answer,
+                sender,
             } => {
                 let result = batch.state.create(&key, value).map(|event| {
                     if deadline != 0 {
@@ -246,29 +246,29 @@ impl Committer {
                     }
                     self.apply(batch, event)
                 });
-                batch.answer(answer, result);
+                batch.queue_result(sender, result);
             }
             Write::Update {
                 key,
                 expected,
                 value,
-                answer,
+                sender,
             } => {
                 let result = batch.state.update(&key, expected, value);
                 let result =
                     result.map(|event| event.map_or(expected, |event| self.apply(batch, event)));
-                batch.answer(answer, result);
+                batch.queue_result(sender, result);
             }
             Write::Delete {
                 key,
                 expected,
-                answer,
+                sender,
             } => {
                 let result = batch.state.expect(&key, expected).map(|previous| {
                     let event = batch.state.delete(previous.clone());
                     (self.apply(batch, event), previous)
                 });
-                batch.answer(answer, result);
+                batch.queue_result(sender, result);
             }
         }
     }
@@ -303,7 +303,7 @@ impl Committer {
             return;
         }
         let now = now();
-        while batch.changes.len() < MOST_WRITES
+        while batch.changes.len() < MAX_BATCH_WRITES
             && let Some(Reverse((deadline, ..))) = self.endings.peek()
             && *deadline <= now
             && let Some(Reverse((_, key, created))) = self.endings.pop()
@@ -328,8 +328,8 @@ impl Committer {
         } else {
             self.commit(state, &changes, &history).err()
         };
-        for answer in answers {
-            answer(failure.as_ref());
+        for send in answers {
+            send(failure.as_ref());
         }
     }
 
@@ -366,11 +366,15 @@ impl Committer {
 impl Batch {
     /// Queues the result for after the commit. An error may contain an entry of the batch, so errors wait
     /// for the commit as well.
-    fn answer<T: Send + 'static>(&mut self, answer: Answer<T>, result: Result<T, WriteError>) {
+    fn queue_result<T: Send + 'static>(
+        &mut self,
+        sender: ResultSender<T>,
+        result: Result<T, WriteError>,
+    ) {
         self.answers.push(Box::new(move |failure| {
             let result = failure.map_or(result, |failure| Err(failure.clone().into()));
             // A cancelled writer is ignored.
-            let _ = answer.send(result);
+            let _ = sender.send(result);
         }));
     }
 }

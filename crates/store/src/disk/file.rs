@@ -12,9 +12,9 @@ use redb::{
 };
 use tokio::time::Instant;
 
-use super::folder::Folder;
+use super::data_dir::DataDir;
 use super::{OpenError, RestoreError, RestoreOptions};
-use crate::keys::{Keep, Keys};
+use crate::keys::{EntryEncoding, Keys};
 use crate::record::{self, Deadline, Summary};
 use crate::state::{State, Undo};
 use crate::{Entry, MemoryOptions, Revision, SnapshotEntry, SnapshotReader};
@@ -60,7 +60,7 @@ pub(super) struct Commit<'c> {
 pub(super) struct DataFile {
     database: Database,
     /// `None` in tests with another storage backend.
-    folder: Option<Folder>,
+    folder: Option<DataDir>,
 }
 
 /// The contents of the data file.
@@ -76,7 +76,7 @@ pub(super) struct Loaded {
 impl DataFile {
     /// Opens the data file of a directory, creating it if necessary.
     pub(super) fn open(
-        folder: Folder,
+        folder: DataDir,
         options: &MemoryOptions,
     ) -> Result<(Self, Loaded), OpenError> {
         let path = folder.data();
@@ -107,7 +107,7 @@ impl DataFile {
         }
         let loaded = load(&database, &path, options)?;
         upgrade(&database, &loaded).map_err(|error| failed(&path, error))?;
-        match folder.closed_at() {
+        match folder.clean_shutdown_revision() {
             Ok(Some(closed)) if loaded.state.revision < closed => {
                 return Err(damaged(&path, "it is older than when it was closed"));
             }
@@ -188,24 +188,24 @@ impl DataFile {
         drop(database);
         if let Some(folder) = folder {
             // Without the clean-shutdown file, a later loss is not detected, but nothing is lost.
-            let _ = folder.note_closed(revision);
+            let _ = folder.write_clean_shutdown(revision);
         }
     }
 }
 
 /// Creates the data file of a directory from a snapshot.
 pub(super) fn restore(
-    folder: &Folder,
+    folder: &DataDir,
     mut snapshot: SnapshotReader<impl Read>,
     options: RestoreOptions,
     told: &mut dyn FnMut(u64),
 ) -> Result<Revision, RestoreError> {
     let path = folder.data();
-    let unusable = |error| RestoreError::Folder(io_failed(&path, error));
+    let unusable = |error| RestoreError::DataDir(io_failed(&path, error));
     if path.try_exists().map_err(unusable)? && !options.overwrite {
         return Err(RestoreError::Exists(folder.path().to_owned()));
     }
-    let failed = |error: redb::Error| RestoreError::Folder(failed(&path, error));
+    let failed = |error: redb::Error| RestoreError::DataDir(failed(&path, error));
     let revision = Revision(snapshot.revision().0.saturating_add(options.bump));
     let summary = Summary {
         revision,
@@ -229,7 +229,7 @@ pub(super) fn restore(
         }
     };
     // The clean-shutdown file is from the previous store.
-    folder.forget_closed().map_err(unusable)?;
+    folder.remove_clean_shutdown().map_err(unusable)?;
     folder.make_data(fill)?;
     Ok(revision)
 }
@@ -295,7 +295,7 @@ fn upgrade(database: &Database, loaded: &Loaded) -> Result<(), redb::Error> {
 }
 
 fn load(database: &Database, path: &Path, options: &MemoryOptions) -> Result<Loaded, OpenError> {
-    let keep = Keep::new(options);
+    let encoding = EntryEncoding::new(options);
     let failed = |error: redb::Error| failed(path, error);
     let transaction = database
         .begin_read()
@@ -341,13 +341,13 @@ fn load(database: &Database, path: &Path, options: &MemoryOptions) -> Result<Loa
         if deadline != 0 {
             deadlines.insert(Arc::clone(&entry.key), deadline);
         }
-        keys.insert(keep.entry(entry));
+        keys.insert(encoding.entry(entry));
     }
     if u64::try_from(keys.len()) != Ok(summary.entries) {
         let why = format!("{} of {} entries are there", keys.len(), summary.entries);
         return Err(damaged(path, &why));
     }
-    let mut state = State::new(summary.revision, keys, keep);
+    let mut state = State::new(summary.revision, keys, encoding);
     if format >= HISTORY_SINCE {
         let changes = load_history(&transaction, path)?;
         state = state

@@ -17,12 +17,12 @@ use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::client::{CallError, Client, Watching};
+use super::client::{CallError, Client, WatchStream};
 use super::proto::{
     KeyValue, RangeRequest, WatchCall, WatchCreateRequest, WatchEvent, WatchProgressRequest,
     WatchRequest, WatchResponse,
 };
-use crate::keys::{self, Keep, Keys};
+use crate::keys::{self, EntryEncoding, Keys};
 use crate::published::Published;
 use crate::state::State;
 use crate::{Entry, Event, Layout, MemoryOptions, Revision, Unavailable};
@@ -34,7 +34,7 @@ const IDLE: Duration = Duration::from_millis(1_000);
 /// The maximum wait for a progress response, before switching to another member.
 const SILENCE: Duration = Duration::from_millis(3_000);
 /// The delay after a failed attempt.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The keys of a store in etcd.
 #[derive(Debug)]
@@ -145,12 +145,12 @@ impl Cache {
         space: &Arc<Space>,
         options: MemoryOptions,
     ) -> Self {
-        let state = State::new(revision, Keys::new(), Keep::new(&options));
+        let state = State::new(revision, Keys::new(), EntryEncoding::new(&options));
         Self::new(state, client, space, options)
     }
 
     /// Updates the cache continuously.
-    pub(super) async fn keep(&self) {
+    pub(super) async fn run(&self) {
         loop {
             let why = match self.follow().await {
                 Ended::Lost(CallError::Compacted) => "the watch fell behind compaction",
@@ -160,7 +160,7 @@ impl Cache {
                     // A lost connection is replaced immediately; only an error of the new one is a failure.
                     if matches!(error, CallError::NotSent(_)) {
                         self.failure.send_replace(Some(failure));
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(RETRY_DELAY).await;
                     }
                     continue;
                 }
@@ -180,7 +180,7 @@ impl Cache {
                     }
                     Err(error) => {
                         self.failure.send_replace(Some(error.unavailable()));
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(RETRY_DELAY).await;
                     }
                 }
             }
@@ -197,11 +197,11 @@ impl Cache {
     }
 
     /// Waits until a revision is published. Returns false on timeout.
-    pub(super) async fn reaches(&self, wanted: Revision, patience: Duration) -> bool {
+    pub(super) async fn reaches(&self, wanted: Revision, max_wait: Duration) -> bool {
         if self.revision() >= wanted {
             return true;
         }
-        let end = Instant::now() + patience;
+        let end = Instant::now() + max_wait;
         let mut reached = self.reached.subscribe();
         let mut pause = Duration::from_millis(5);
         loop {
@@ -259,7 +259,7 @@ impl Cache {
         ended
     }
 
-    async fn answers(&self, watching: &mut Watching<'_>) -> Ended {
+    async fn answers(&self, watching: &mut WatchStream<'_>) -> Ended {
         let progress = || WatchRequest {
             call: Some(WatchCall::Progress(WatchProgressRequest {})),
         };
@@ -272,11 +272,11 @@ impl Cache {
             let answer = tokio::select! {
                 answer = watching.next(heard + IDLE + SILENCE) => answer,
                 _ = idle.tick(), if is_created => {
-                    watching.ask(progress());
+                    watching.send(progress());
                     continue;
                 }
                 () = self.wanted.notified(), if is_created => {
-                    watching.ask(progress());
+                    watching.send(progress());
                     continue;
                 }
             };
@@ -405,7 +405,7 @@ async fn read_all(
     space: &Space,
     options: &MemoryOptions,
 ) -> Result<State, CallError> {
-    let keep = Keep::new(options);
+    let encoding = EntryEncoding::new(options);
     'again: loop {
         let (mut key, range_end) = space.range();
         let mut keys = Keys::new();
@@ -429,11 +429,11 @@ async fn read_all(
             }
             let last = answer.kvs.last().map(|kv| kv.key.clone());
             for entry in answer.kvs.into_iter().filter_map(|kv| space.entry(kv)) {
-                keys.insert(keep.entry(entry));
+                keys.insert(encoding.entry(entry));
             }
             match last {
                 Some(last) if answer.more => key = after(&last),
-                _ => return Ok(State::new(revision(at), keys, keep)),
+                _ => return Ok(State::new(revision(at), keys, encoding)),
             }
         }
     }

@@ -27,15 +27,15 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// The timeout of a read, before switching to another member.
 const READ: Duration = Duration::from_secs(2);
 /// The time limit for retries of calls that were certainly not executed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of a call that may have been executed.
 const WRITE: Duration = Duration::from_secs(7);
 /// The delay after all members were tried.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// The keepalive interval; etcd closes connections with pings more often than every five seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// The maximum response size: a page of large objects.
-const MOST_BYTES: usize = 256 << 20;
+const MAX_MESSAGE_BYTES: usize = 256 << 20;
 
 /// A failed call.
 #[derive(Debug, Clone)]
@@ -195,7 +195,7 @@ impl Client {
 
     /// Drops the connection, so that the next call uses another member, unless it was already
     /// replaced.
-    async fn leave(&self, connection: &Connection) {
+    async fn drop_connection(&self, connection: &Connection) {
         let mut current = self.current.lock().await;
         if current
             .connection
@@ -228,7 +228,7 @@ impl Client {
 
     async fn call<Q, A>(
         &self,
-        patience: Duration,
+        max_wait: Duration,
         may_repeat: impl Fn(&CallError) -> bool,
         path: &'static str,
         request: Q,
@@ -237,30 +237,30 @@ impl Client {
         Q: prost::Message + Clone + 'static,
         A: prost::Message + Default + 'static,
     {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + RETRY_TIMEOUT;
         let mut tried = 0;
         loop {
             let error = match self.connection().await {
                 Err(error) => error,
                 Ok(connection) => {
                     let answer = unary(connection.channel.clone(), path, request.clone());
-                    let error = match timeout(patience, answer).await {
+                    let error = match timeout(max_wait, answer).await {
                         Ok(Ok(answer)) => return Ok(answer),
                         Ok(Err(error)) => error,
                         Err(_) => CallError::Failed(String::from("no answer in time")),
                     };
                     if !is_final(&error) {
-                        self.leave(&connection).await;
+                        self.drop_connection(&connection).await;
                     }
                     error
                 }
             };
             tried += 1;
-            if !may_repeat(&error) || Instant::now() + PAUSE >= end {
+            if !may_repeat(&error) || Instant::now() + RETRY_DELAY >= end {
                 return Err(error);
             }
             if tried % self.members.len() == 0 {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         }
     }
@@ -297,7 +297,7 @@ impl Client {
     }
 
     /// Opens a watch stream.
-    pub(super) async fn watch(&self, first: WatchRequest) -> Result<Watching<'_>, CallError> {
+    pub(super) async fn watch(&self, first: WatchRequest) -> Result<WatchStream<'_>, CallError> {
         let connection = self.connection().await?;
         let (requests, receiver) = mpsc::channel(16);
         // The channel has capacity for it.
@@ -306,14 +306,14 @@ impl Client {
         let opened =
             opened.unwrap_or_else(|_| Err(CallError::Failed(String::from("no answer in time"))));
         match opened {
-            Ok(answers) => Ok(Watching {
+            Ok(answers) => Ok(WatchStream {
                 client: self,
                 connection,
                 requests,
                 answers,
             }),
             Err(error) => {
-                self.leave(&connection).await;
+                self.drop_connection(&connection).await;
                 Err(error)
             }
         }
@@ -322,17 +322,17 @@ impl Client {
 
 /// A watch stream.
 #[derive(Debug)]
-pub(super) struct Watching<'c> {
+pub(super) struct WatchStream<'c> {
     client: &'c Client,
     connection: Connection,
     requests: mpsc::Sender<WatchRequest>,
     answers: Streaming<WatchResponse>,
 }
 
-impl Watching<'_> {
+impl WatchStream<'_> {
     /// Sends a request. If the channel is full, it is dropped, as the pending requests are
     /// sufficient.
-    pub(super) fn ask(&self, request: WatchRequest) {
+    pub(super) fn send(&self, request: WatchRequest) {
         let _ = self.requests.try_send(request);
     }
 
@@ -348,7 +348,7 @@ impl Watching<'_> {
 
     /// Closes the stream and drops its connection, as writes to the same member may fail as well.
     pub(super) async fn abandon(self) {
-        self.client.leave(&self.connection).await;
+        self.client.drop_connection(&self.connection).await;
     }
 }
 
@@ -385,8 +385,8 @@ async fn connect(member: &Endpoint, cluster: Option<u64>) -> Result<(Channel, u6
 
 fn grpc(channel: Channel) -> Grpc<Channel> {
     Grpc::new(channel)
-        .max_decoding_message_size(MOST_BYTES)
-        .max_encoding_message_size(MOST_BYTES)
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 /// A request that a member without a leader rejects, since it might return stale data.

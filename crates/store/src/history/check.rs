@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Answer, Before, Call, Change, History, Operation, Seen, Time, Watched};
+use super::{Before, Call, Change, History, Operation, OperationResult, Seen, Time, Watched};
 use crate::{Entry, ReadAt, Revision};
 
 /// A violation of the contract.
@@ -153,11 +153,13 @@ fn horizon(history: &History) -> Vec<(Time, Revision)> {
     let mut seen = Vec::new();
     for operation in &history.operations {
         let revision = match &operation.answer {
-            Answer::Written(revision)
-            | Answer::Found(_, revision)
-            | Answer::Listed(_, revision, _) => *revision,
-            Answer::Refused(entry) => entry.revision,
-            Answer::NotFound | Answer::Rejected | Answer::Unknown => continue,
+            OperationResult::Written(revision)
+            | OperationResult::Found(_, revision)
+            | OperationResult::Listed(_, revision, _) => *revision,
+            OperationResult::Conflict(entry) => entry.revision,
+            OperationResult::NotFound | OperationResult::Rejected | OperationResult::Unknown => {
+                continue;
+            }
         };
         seen.push((operation.returned, revision));
     }
@@ -191,7 +193,7 @@ impl Checker<'_> {
         for (index, operation) in self.history.operations.iter().enumerate() {
             let (time, answer) = (operation.returned, &operation.answer);
             match (answer, &operation.call) {
-                (Answer::Written(revision), call) => {
+                (OperationResult::Written(revision), call) => {
                     let (key, value) = match call {
                         Call::Create { key, value, .. } => (key, Some(value)),
                         // A no-op.
@@ -205,10 +207,10 @@ impl Checker<'_> {
                     }
                     self.fact(key, *revision, value.cloned(), time, Some(index));
                 }
-                (Answer::Refused(entry) | Answer::Found(Some(entry), _), _) => {
+                (OperationResult::Conflict(entry) | OperationResult::Found(Some(entry), _), _) => {
                     self.entry(entry, time);
                 }
-                (Answer::Listed(entries, ..), _) => {
+                (OperationResult::Listed(entries, ..), _) => {
                     for entry in entries {
                         self.entry(entry, time);
                     }
@@ -266,7 +268,7 @@ impl Checker<'_> {
                 }
                 Call::Get { .. } | Call::List { .. } => continue,
             };
-            if operation.answer == Answer::Unknown {
+            if operation.answer == OperationResult::Unknown {
                 unknown.entry(key).or_default().push(operation);
             }
         }
@@ -385,7 +387,7 @@ impl Checker<'_> {
             ReadAt::Exact(wanted) => shown != wanted,
         };
         match (&operation.call, &operation.answer) {
-            (Call::Get { key, at }, Answer::Found(entry, shown)) => {
+            (Call::Get { key, at }, OperationResult::Found(entry, shown)) => {
                 if is_stale(*at, *shown) {
                     self.found
                         .push(Violation::StaleRead(key.to_string(), *shown));
@@ -401,7 +403,7 @@ impl Checker<'_> {
                     after,
                     limit,
                 },
-                Answer::Listed(entries, shown, remaining),
+                OperationResult::Listed(entries, shown, remaining),
             ) => {
                 if is_stale(*at, *shown) {
                     self.found
@@ -421,7 +423,7 @@ impl Checker<'_> {
                     expected,
                     value,
                 },
-                Answer::Written(revision),
+                OperationResult::Written(revision),
             ) if expected == revision => {
                 let version = self.version(key, before.max(*expected));
                 let is_so = version.is_some_and(|version| {
@@ -432,7 +434,7 @@ impl Checker<'_> {
                         .push(Violation::WrongState(Arc::clone(key), *expected));
                 }
             }
-            (call, Answer::Refused(entry)) => {
+            (call, OperationResult::Conflict(entry)) => {
                 let (key, is_wrong) = match call {
                     Call::Create { key, .. } => (key, false),
                     Call::Update { key, expected, .. } | Call::Delete { key, expected } => {
@@ -445,7 +447,7 @@ impl Checker<'_> {
                     self.found.push(Violation::WrongRefusal(Arc::clone(key)));
                 }
             }
-            (Call::Update { key, .. } | Call::Delete { key, .. }, Answer::NotFound) => {
+            (Call::Update { key, .. } | Call::Delete { key, .. }, OperationResult::NotFound) => {
                 let later = self.keys.get(key).into_iter().flatten();
                 let mut later = later.filter(|version| version.revision > before);
                 let may_be_gone = self.shows(key, before, None)

@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Answer, Before, Call, Change, History, Recorder, Seen, Time, Violation, check};
+use super::{
+    Before, Call, Change, History, OperationResult, Recorder, Seen, Time, Violation, check,
+};
 use crate::{
     Entry, Event, Filter, List, Page, ReadAt, ReadError, Revision, Store, Unavailable, Watch,
     WriteError,
@@ -116,7 +118,7 @@ impl<S: Store> Store for Recorded<S> {
         let result = self.store.get(key, at).await;
         if let Ok((entry, revision)) = &result {
             let key = key.into();
-            let answer = Answer::Found(entry.clone(), *revision);
+            let answer = OperationResult::Found(entry.clone(), *revision);
             self.recorder.record(invoked, Call::Get { key, at }, answer);
         }
         result
@@ -132,7 +134,8 @@ impl<S: Store> Store for Recorded<S> {
                 after: list.after.map(str::to_owned),
                 limit: list.limit,
             };
-            let answer = Answer::Listed(page.entries.clone(), page.revision, page.remaining);
+            let answer =
+                OperationResult::Listed(page.entries.clone(), page.revision, page.remaining);
             self.recorder.record(invoked, call, answer);
         }
         result
@@ -175,7 +178,7 @@ struct Pending<'r> {
     recorder: &'r Recorder,
     invoked: Time,
     call: Call,
-    answer: Answer,
+    answer: OperationResult,
 }
 
 impl<'r> Pending<'r> {
@@ -184,19 +187,19 @@ impl<'r> Pending<'r> {
             recorder,
             invoked: recorder.now(),
             call,
-            answer: Answer::Unknown,
+            answer: OperationResult::Unknown,
         }
     }
 
     fn end(mut self, result: Result<Revision, &WriteError>) {
         self.answer = match result {
-            Ok(revision) => Answer::Written(revision),
+            Ok(revision) => OperationResult::Written(revision),
             Err(WriteError::AlreadyExists(entry) | WriteError::Conflict(entry)) => {
-                Answer::Refused(Entry::clone(entry))
+                OperationResult::Conflict(Entry::clone(entry))
             }
-            Err(WriteError::NotFound) => Answer::NotFound,
-            Err(WriteError::TooLarge) => Answer::Rejected,
-            Err(WriteError::Unavailable(_)) => Answer::Unknown,
+            Err(WriteError::NotFound) => OperationResult::NotFound,
+            Err(WriteError::TooLarge) => OperationResult::Rejected,
+            Err(WriteError::Unavailable(_)) => OperationResult::Unknown,
         };
     }
 }

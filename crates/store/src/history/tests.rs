@@ -335,7 +335,7 @@ fn create(key: &str, value: &'static str) -> Call {
     }
 }
 
-fn operation((invoked, returned): (Time, Time), call: Call, answer: Answer) -> Operation {
+fn operation((invoked, returned): (Time, Time), call: Call, answer: OperationResult) -> Operation {
     Operation {
         invoked,
         returned,
@@ -353,8 +353,16 @@ fn found(operations: Vec<Operation>) -> Vec<Violation> {
 
 #[test]
 fn writes_are_in_the_order_of_time() {
-    let first = operation((0, 1), create("/a", "1"), Answer::Written(Revision(7)));
-    let second = operation((2, 3), create("/b", "1"), Answer::Written(Revision(6)));
+    let first = operation(
+        (0, 1),
+        create("/a", "1"),
+        OperationResult::Written(Revision(7)),
+    );
+    let second = operation(
+        (2, 3),
+        create("/b", "1"),
+        OperationResult::Written(Revision(6)),
+    );
     assert_eq!(
         found(vec![first.clone(), second.clone()]),
         [Violation::Reordered("/b".into(), Revision(6))]
@@ -365,7 +373,11 @@ fn writes_are_in_the_order_of_time() {
         ..second
     };
     assert_eq!(found(vec![first.clone(), second]), []);
-    let same = operation((0, 3), create("/b", "1"), Answer::Written(Revision(7)));
+    let same = operation(
+        (0, 3),
+        create("/b", "1"),
+        OperationResult::Written(Revision(7)),
+    );
     assert_eq!(
         found(vec![first, same]),
         [Violation::SharedRevision(Revision(7))]
@@ -378,16 +390,16 @@ fn what_nobody_wrote_is_found() {
         key: "/a".into(),
         at: ReadAt::Latest,
     };
-    let seen = Answer::Found(Some(entry("/a", "1", 3)), Revision(3));
+    let seen = OperationResult::Found(Some(entry("/a", "1", 3)), Revision(3));
     let read = operation((4, 5), get, seen);
     assert_eq!(
         found(vec![read.clone()]),
         [Violation::Unexplained("/a".into(), Revision(3))]
     );
-    let unknown = operation((0, 9), create("/a", "1"), Answer::Unknown);
+    let unknown = operation((0, 9), create("/a", "1"), OperationResult::Unknown);
     assert_eq!(found(vec![unknown, read.clone()]), []);
     // The write was invoked after its value was observed.
-    let late = operation((6, 9), create("/a", "1"), Answer::Unknown);
+    let late = operation((6, 9), create("/a", "1"), OperationResult::Unknown);
     assert_eq!(
         found(vec![late, read.clone()]),
         [Violation::Unexplained("/a".into(), Revision(3))]
@@ -402,18 +414,18 @@ fn what_nobody_wrote_is_found() {
 
 #[test]
 fn an_unknown_write_happens_once() {
-    let unknown = operation((0, 1), create("/a", "1"), Answer::Unknown);
+    let unknown = operation((0, 1), create("/a", "1"), OperationResult::Unknown);
     let delete = Call::Delete {
         key: "/a".into(),
         expected: Revision(3),
     };
-    let delete = operation((4, 5), delete, Answer::Written(Revision(4)));
+    let delete = operation((4, 5), delete, OperationResult::Written(Revision(4)));
     let get = |at: u64| {
         let call = Call::Get {
             key: "/a".into(),
             at: ReadAt::Latest,
         };
-        let answer = Answer::Found(Some(entry("/a", "1", at)), Revision(at));
+        let answer = OperationResult::Found(Some(entry("/a", "1", at)), Revision(at));
         operation((at * 2, at * 2 + 1), call, answer)
     };
     let once = vec![
@@ -436,18 +448,26 @@ fn an_unknown_write_happens_once() {
 
 #[test]
 fn an_unknown_delete_may_have_happened() {
-    let created = operation((0, 1), create("/a", "1"), Answer::Written(Revision(1)));
+    let created = operation(
+        (0, 1),
+        create("/a", "1"),
+        OperationResult::Written(Revision(1)),
+    );
     let delete = Call::Delete {
         key: "/a".into(),
         expected: Revision(1),
     };
-    let deleted = operation((2, 3), delete, Answer::Unknown);
+    let deleted = operation((2, 3), delete, OperationResult::Unknown);
     let get = Call::Get {
         key: "/a".into(),
         at: ReadAt::Latest,
     };
-    let gone = operation((4, 5), get, Answer::Found(None, Revision(2)));
-    let again = operation((6, 7), create("/a", "2"), Answer::Written(Revision(3)));
+    let gone = operation((4, 5), get, OperationResult::Found(None, Revision(2)));
+    let again = operation(
+        (6, 7),
+        create("/a", "2"),
+        OperationResult::Written(Revision(3)),
+    );
     assert_eq!(
         found(vec![created.clone(), deleted, gone.clone(), again.clone()]),
         []

@@ -268,7 +268,7 @@ async fn a_snapshot_is_one_state_and_is_restored_as_it_was() {
     let in_use = restore(&folder, &snapshot, overwrite);
     assert!(matches!(
         in_use,
-        Err(RestoreError::Folder(OpenError::InUse { .. }))
+        Err(RestoreError::DataDir(OpenError::InUse { .. }))
     ));
     let seen = store.revision().await.unwrap();
     store.close().await;
@@ -403,7 +403,7 @@ fn says_which_folder_cannot_be_used() {
         Path::new("/proc/self/task"),
     ] {
         let error = DiskStore::open(path).unwrap_err();
-        let OpenError::Folder { path: named, .. } = &error else {
+        let OpenError::DataDir { path: named, .. } = &error else {
             panic!("{error:?}")
         };
         assert_eq!(named, path);

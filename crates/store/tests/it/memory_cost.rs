@@ -59,7 +59,7 @@ fn a_key_costs_little_besides_its_bytes() {
 #[test]
 fn values_that_are_alike_share_most_of_their_bytes() {
     let alike = MemoryOptions {
-        alike: &["/admissionregistration.k8s.io/"],
+        compressed_prefixes: &["/admissionregistration.k8s.io/"],
         ..MemoryOptions::default()
     };
     let (cost, own) = cost(alike);

@@ -488,10 +488,10 @@ async fn reaches_a_revision() {
     let store = open(&cluster, "/registry").await;
     let now = store.revision().await.unwrap();
     let wanted = Revision(now.0 + 1000);
-    store.reach(wanted).await.unwrap();
+    store.advance_revision(wanted).await.unwrap();
     assert!(store.create("/a", "1".into(), None).await.unwrap() > wanted);
     // A revision that is already reached stays.
     let now = store.revision().await.unwrap();
-    store.reach(wanted).await.unwrap();
+    store.advance_revision(wanted).await.unwrap();
     assert_eq!(store.revision().await.unwrap(), now);
 }

@@ -19,7 +19,7 @@ use lockgate_webhook_cache::{Cache, CacheError};
 use lockgate_webhook_test::Cluster;
 
 const HOST: &str = "example.com/hostname";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn host(service: &Service) -> Option<&String> {
     service.metadata.annotations.as_ref()?.get(HOST)
@@ -77,7 +77,7 @@ async fn until(mut is_true: impl AsyncFnMut() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap();
+    tokio::time::timeout(TIMEOUT, waiting).await.unwrap();
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::Version;
 use lockgate_testkit::certs::Identity;
-use lockgate_testkit::{Answer, Gate, WebhookServer};
+use lockgate_testkit::{Gate, ScriptedResponse, WebhookServer};
 use lockgate_webhook_client::call::{Caller as _, Phase, Post};
 use lockgate_webhook_client::{
     DnsResolver, HttpsCaller, MappedResolver, Redirects, ResolveError, Settings,
@@ -196,7 +196,7 @@ async fn follows_a_service_that_moves() {
 async fn opens_a_connection_for_each_parallel_call_to_a_service() {
     let server = WebhookServer::start().await;
     let gate = Gate::new();
-    server.script("/validate", [Answer::allow().after(&gate)]);
+    server.script("/validate", [ScriptedResponse::allow().after(&gate)]);
     let caller = HttpsCaller::new(mapped(&server));
     let client = caller
         .client(&service_config("hook", None, server.ca_pem()))
@@ -219,7 +219,7 @@ async fn opens_a_connection_for_each_parallel_call_to_a_service() {
 async fn shares_one_connection_with_this_machine() {
     let server = WebhookServer::start().await;
     let gate = Gate::new();
-    server.script("/", [Answer::allow().after(&gate)]);
+    server.script("/", [ScriptedResponse::allow().after(&gate)]);
     let client = client_of(&server, "/");
     let calls: Vec<_> = (0..10)
         .map(|_| {
@@ -247,8 +247,8 @@ async fn takes_another_connection_when_a_kept_one_was_closed() {
     server.script(
         "/",
         [
-            Answer::allow().header("connection", "close"),
-            Answer::allow(),
+            ScriptedResponse::allow().header("connection", "close"),
+            ScriptedResponse::allow(),
         ],
     );
     let client = client_of(&server, "/");
@@ -294,7 +294,7 @@ async fn unzips_answers() {
     let server = WebhookServer::start().await;
     server.script(
         "/",
-        [Answer::gzip(200, b"{\"a\": 1}").header("content-type", "text/x")],
+        [ScriptedResponse::gzip(200, b"{\"a\": 1}").header("content-type", "text/x")],
     );
     let answer = answer(client_of(&server, "/").as_ref()).await;
     assert_eq!(answer.body, "{\"a\": 1}");
@@ -306,7 +306,7 @@ async fn hands_over_every_status() {
     let server = WebhookServer::start().await;
     for code in [200, 201, 204, 299, 400, 404, 429, 500, 503] {
         let path = format!("/{code}");
-        server.script(&path, [Answer::http(code, "text")]);
+        server.script(&path, [ScriptedResponse::http(code, "text")]);
         let answer = answer(client_of(&server, &path).as_ref()).await;
         assert_eq!((answer.code, answer.content_type), (code, None));
     }
@@ -316,8 +316,11 @@ async fn hands_over_every_status() {
 #[tokio::test]
 async fn tries_again_when_asked_to() {
     let server = WebhookServer::start().await;
-    let busy = |code| Answer::http(code, "").header("retry-after", "0");
-    server.script("/", [busy(429), busy(500), busy(503), Answer::allow()]);
+    let busy = |code| ScriptedResponse::http(code, "").header("retry-after", "0");
+    server.script(
+        "/",
+        [busy(429), busy(500), busy(503), ScriptedResponse::allow()],
+    );
     assert_eq!(answer(client_of(&server, "/").as_ref()).await.code, 200);
     let requests = server.requests();
     assert_eq!(requests.len(), 4);
@@ -332,7 +335,10 @@ async fn tries_again_when_asked_to() {
 #[tokio::test]
 async fn gives_up_after_ten_retries() {
     let server = WebhookServer::start().await;
-    server.script("/", [Answer::http(503, "").header("retry-after", "0")]);
+    server.script(
+        "/",
+        [ScriptedResponse::http(503, "").header("retry-after", "0")],
+    );
     assert_eq!(answer(client_of(&server, "/").as_ref()).await.code, 503);
     assert_eq!(server.requests().len(), 11);
 }
@@ -341,7 +347,10 @@ async fn gives_up_after_ten_retries() {
 async fn does_not_try_again_without_being_asked_properly() {
     let server = WebhookServer::start().await;
     for (path, code, pause) in [("/a", 503, "soon"), ("/b", 404, "0"), ("/c", 503, "1.5")] {
-        server.script(path, [Answer::http(code, "").header("retry-after", pause)]);
+        server.script(
+            path,
+            [ScriptedResponse::http(code, "").header("retry-after", pause)],
+        );
         assert_eq!(answer(client_of(&server, path).as_ref()).await.code, code);
     }
     assert_eq!(server.requests().len(), 3);
@@ -350,7 +359,7 @@ async fn does_not_try_again_without_being_asked_properly() {
 #[tokio::test]
 async fn hands_over_redirects() {
     let server = WebhookServer::start().await;
-    server.script("/", [Answer::redirect(307, "/elsewhere")]);
+    server.script("/", [ScriptedResponse::redirect(307, "/elsewhere")]);
     assert_eq!(answer(client_of(&server, "/").as_ref()).await.code, 307);
     assert_eq!(server.requests().len(), 1);
 }
@@ -367,7 +376,7 @@ async fn follows_redirects_when_told_to() {
             .client(&url_config(&server.url(path), server.ca_pem()))
             .unwrap()
     };
-    server.script("/post", [Answer::redirect(307, "/there?q=1")]);
+    server.script("/post", [ScriptedResponse::redirect(307, "/there?q=1")]);
     assert_eq!(answer(client("/post").as_ref()).await.code, 200);
     let there = server.requests().pop().unwrap();
     assert_eq!(
@@ -376,12 +385,15 @@ async fn follows_redirects_when_told_to() {
     );
     assert_eq!(there.body, REVIEW);
 
-    server.script("/get", [Answer::redirect(302, &server.url("/there"))]);
+    server.script(
+        "/get",
+        [ScriptedResponse::redirect(302, &server.url("/there"))],
+    );
     assert_eq!(answer(client("/get").as_ref()).await.code, 200);
     let there = server.requests().pop().unwrap();
     assert_eq!((there.method.as_str(), there.body.len()), ("GET", 0));
 
-    server.script("/loop", [Answer::redirect(307, "/loop")]);
+    server.script("/loop", [ScriptedResponse::redirect(307, "/loop")]);
     let before = server.requests().len();
     let error = failure(client("/loop").as_ref(), AMPLE).await;
     let want = format!(

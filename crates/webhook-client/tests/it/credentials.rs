@@ -1,7 +1,7 @@
 //! Credentials per webhook.
 
 use lockgate_testkit::certs::Authority;
-use lockgate_testkit::{Answer, WebhookServer};
+use lockgate_testkit::{ScriptedResponse, WebhookServer};
 use lockgate_webhook_client::call::Caller as _;
 use lockgate_webhook_client::credentials::{Credentials, Material, TokenFile, User};
 use lockgate_webhook_client::{HttpsCaller, Redirects, Settings};
@@ -92,14 +92,23 @@ async fn shows_nothing_to_whom_a_webhook_points() {
         });
         let config = url_config(&webhook.url("/"), &roots);
         let client = caller.client(&config).unwrap();
-        webhook.script("/", [Answer::redirect(code, &other.url("/there"))]);
+        webhook.script(
+            "/",
+            [ScriptedResponse::redirect(code, &other.url("/there"))],
+        );
         assert_eq!(answer(client.as_ref()).await.code, 200);
         let came = other.requests().pop().unwrap();
         assert_eq!(came.header("authorization"), None, "{code}");
         let first = webhook.requests().pop().unwrap();
         assert_eq!(first.header("authorization"), Some("Bearer secret"));
 
-        webhook.script("/", [Answer::redirect(code, &wants_certificate.url("/"))]);
+        webhook.script(
+            "/",
+            [ScriptedResponse::redirect(
+                code,
+                &wants_certificate.url("/"),
+            )],
+        );
         let error = failure(client.as_ref(), AMPLE).await;
         let want = "remote error: tls: certificate required";
         assert!(error.message.ends_with(want), "{}", error.message);

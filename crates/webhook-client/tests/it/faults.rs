@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockgate_testkit::certs::Authority;
-use lockgate_testkit::{Answer, Blackhole, Ending, Gate, WebhookServer};
+use lockgate_testkit::{Blackhole, Ending, Gate, ScriptedResponse, WebhookServer};
 use lockgate_webhook_client::call::{Caller as _, Phase, Post};
 use lockgate_webhook_client::{
-    ClusterIpResolver, DnsResolver, HttpsCaller, MAX_ANSWER_BYTES, MappedResolver, Service,
+    ClusterIpResolver, DnsResolver, HttpsCaller, MAX_RESPONSE_BYTES, MappedResolver, Service,
     Services, Settings,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -273,7 +273,7 @@ async fn broken_before_the_answer() {
         ),
     ] {
         let server = WebhookServer::builder().http1_only().start().await;
-        server.script("/", [Answer::raw(bytes, Ending::Close)]);
+        server.script("/", [ScriptedResponse::raw(bytes, Ending::Close)]);
         says(
             &failure(client_of(&server, "/").as_ref(), AMPLE).await,
             Phase::Wait,
@@ -288,7 +288,7 @@ async fn broken_before_the_answer() {
 #[tokio::test]
 async fn reset_before_the_answer() {
     let server = WebhookServer::builder().http1_only().start().await;
-    server.script("/", [Answer::raw("", Ending::Reset)]);
+    server.script("/", [ScriptedResponse::raw("", Ending::Reset)]);
     let error = failure(client_of(&server, "/").as_ref(), AMPLE).await;
     assert_eq!(error.phase, Phase::Wait);
     let start = posting(&server, "10s", "read tcp 127.0.0.1:");
@@ -306,7 +306,13 @@ async fn late_answer() {
         }
         let server = builder.start().await;
         let gate = Gate::new();
-        server.script("/", [Answer::allow().after(&gate), Answer::allow()]);
+        server.script(
+            "/",
+            [
+                ScriptedResponse::allow().after(&gate),
+                ScriptedResponse::allow(),
+            ],
+        );
         let client = client_of(&server, "/");
         says(
             &failure(client.as_ref(), SHORT).await,
@@ -333,7 +339,7 @@ async fn broken_inside_the_answer() {
         (format!("{chunked}zz\r\nab"), "invalid byte in chunk length"),
     ] {
         let server = WebhookServer::builder().http1_only().start().await;
-        server.script("/", [Answer::raw(bytes, Ending::Close)]);
+        server.script("/", [ScriptedResponse::raw(bytes, Ending::Close)]);
         says(
             &failure(client_of(&server, "/").as_ref(), AMPLE).await,
             Phase::Read,
@@ -348,7 +354,7 @@ async fn broken_inside_the_answer() {
 async fn reset_after_the_headers() {
     let server = WebhookServer::builder().http1_only().start().await;
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
-    server.script("/", [Answer::raw(head, Ending::Reset)]);
+    server.script("/", [ScriptedResponse::raw(head, Ending::Reset)]);
     let error = failure(client_of(&server, "/").as_ref(), AMPLE).await;
     // The reset may be received before the headers.
     assert!(
@@ -365,8 +371,8 @@ async fn reset_after_the_headers() {
 async fn stalled_and_dripping_answers() {
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc";
     for answer in [
-        Answer::raw(head, Ending::Hold),
-        Answer::drip(Duration::from_millis(20)),
+        ScriptedResponse::raw(head, Ending::Hold),
+        ScriptedResponse::drip(Duration::from_millis(20)),
     ] {
         let server = WebhookServer::builder().http1_only().start().await;
         server.script("/", [answer]);
@@ -387,8 +393,8 @@ async fn stalled_and_dripping_answers() {
 #[tokio::test]
 async fn huge_answers() {
     let server = WebhookServer::start().await;
-    server.script("/", [Answer::huge(1 << 30)]);
-    let too_large = format!("{UNREADABLE}response body is larger than {MAX_ANSWER_BYTES} bytes");
+    server.script("/", [ScriptedResponse::huge(1 << 30)]);
+    let too_large = format!("{UNREADABLE}response body is larger than {MAX_RESPONSE_BYTES} bytes");
     says(
         &failure(client_of(&server, "/").as_ref(), AMPLE).await,
         Phase::Read,
@@ -396,23 +402,24 @@ async fn huge_answers() {
         &too_large,
     );
     // A small response that decompresses to a huge one.
-    let zeros = vec![0; MAX_ANSWER_BYTES + 1];
-    server.script("/", [Answer::gzip(200, &zeros)]);
+    let zeros = vec![0; MAX_RESPONSE_BYTES + 1];
+    server.script("/", [ScriptedResponse::gzip(200, &zeros)]);
     says(
         &failure(client_of(&server, "/").as_ref(), AMPLE).await,
         Phase::Read,
         false,
         &too_large,
     );
-    server.script("/", [Answer::huge(MAX_ANSWER_BYTES as u64)]);
+    server.script("/", [ScriptedResponse::huge(MAX_RESPONSE_BYTES as u64)]);
     let posted = post(client_of(&server, "/").as_ref(), AMPLE).await;
-    assert_eq!(posted.result.unwrap().body.len(), MAX_ANSWER_BYTES);
+    assert_eq!(posted.result.unwrap().body.len(), MAX_RESPONSE_BYTES);
 }
 
 #[tokio::test]
 async fn bad_gzip() {
     let server = WebhookServer::start().await;
-    let gzip = |body: &'static [u8]| Answer::http(200, body).header("content-encoding", "gzip");
+    let gzip =
+        |body: &'static [u8]| ScriptedResponse::http(200, body).header("content-encoding", "gzip");
     for (body, want) in [
         (&b"abcdefghij"[..], "gzip: invalid header"),
         (
@@ -437,7 +444,10 @@ async fn bad_gzip() {
 async fn retries_that_outlast_the_deadline() {
     let server = WebhookServer::start().await;
     for code in [429, 503] {
-        server.script("/", [Answer::http(code, "").header("retry-after", "3600")]);
+        server.script(
+            "/",
+            [ScriptedResponse::http(code, "").header("retry-after", "3600")],
+        );
         says(
             &failure(client_of(&server, "/").as_ref(), SHORT).await,
             Phase::Wait,
@@ -479,7 +489,7 @@ async fn reviews_that_are_not_taken() {
 #[tokio::test]
 async fn cancelled_calls_leave_nothing_behind() {
     let server = WebhookServer::builder().http1_only().start().await;
-    server.script("/", [Answer::allow().after(&Gate::new())]);
+    server.script("/", [ScriptedResponse::allow().after(&Gate::new())]);
     let client = client_of(&server, "/");
     let call = tokio::spawn(async move { post(client.as_ref(), AMPLE).await });
     server.wait_for_requests(1).await;

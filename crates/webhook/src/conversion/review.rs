@@ -17,7 +17,7 @@ use super::Conversion;
 use crate::review::{ReviewError, lenient, panic_text};
 
 /// Yields to other reviews after this many objects.
-const TURN: usize = 16;
+const OBJECTS_PER_YIELD: usize = 16;
 
 /// The response to one ConversionReview.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ struct Uid<'b> {
 }
 
 #[derive(Deserialize)]
-struct Question<'b> {
+struct WireRequest<'b> {
     uid: String,
     #[serde(default, rename = "desiredAPIVersion", deserialize_with = "lenient")]
     desired_api_version: String,
@@ -112,8 +112,8 @@ pub(crate) async fn answer(
     let Some(request) = envelope.request.map(RawValue::get) else {
         return malformed(String::from("the ConversionReview has no request"));
     };
-    let question: Question<'_> = match serde_json::from_str(request) {
-        Ok(question) => question,
+    let wire_request: WireRequest<'_> = match serde_json::from_str(request) {
+        Ok(wire_request) => wire_request,
         Err(error) => {
             let message = format!("cannot decode the request of the ConversionReview: {error}");
             let Ok(known) = serde_json::from_str::<Uid<'_>>(request) else {
@@ -126,23 +126,23 @@ pub(crate) async fn answer(
             );
         }
     };
-    let converting = convert(conversions, &question, deadline);
+    let converting = convert(conversions, &wire_request, deadline);
     let outcome = AssertUnwindSafe(converting).catch_unwind().await;
     let outcome = outcome
         .map_err(|panic| ReviewError::Panicked(panic_text(&*panic)))
         .flatten();
     match outcome {
-        Err(error) => failed(api_version, question.uid, error),
+        Err(error) => failed(api_version, wire_request.uid, error),
         Ok((objects, counts)) => {
             let response = json!({
-                "uid": question.uid,
+                "uid": wire_request.uid,
                 "convertedObjects": objects,
                 "result": {"status": "Success"},
             });
             Converted {
                 code: 200,
                 body: written(api_version, &response),
-                uid: Some(question.uid),
+                uid: Some(wire_request.uid),
                 outcome: Ok(counts),
             }
         }
@@ -182,15 +182,15 @@ fn written(api_version: &str, response: &Value) -> Vec<u8> {
 
 async fn convert(
     conversions: &[Arc<Conversion>],
-    question: &Question<'_>,
+    wire_request: &WireRequest<'_>,
     deadline: Option<Instant>,
 ) -> Result<(Vec<Value>, Vec<ConvertedObjects>), ReviewError> {
-    let desired = question.desired_api_version.as_str();
-    let mut objects = Vec::with_capacity(question.objects.len());
+    let desired = wire_request.desired_api_version.as_str();
+    let mut objects = Vec::with_capacity(wire_request.objects.len());
     let mut counts: Vec<ConvertedObjects> = Vec::new();
-    for (index, object) in question.objects.iter().enumerate() {
-        if index % TURN == TURN - 1 {
-            give_way().await;
+    for (index, object) in wire_request.objects.iter().enumerate() {
+        if index % OBJECTS_PER_YIELD == OBJECTS_PER_YIELD - 1 {
+            yield_to_tasks().await;
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(ReviewError::TooLate);
@@ -235,7 +235,7 @@ fn count(counts: &mut Vec<ConvertedObjects>, conversion: &Conversion, from: &str
 }
 
 /// Yields to other tasks.
-async fn give_way() {
+async fn yield_to_tasks() {
     let mut gave = false;
     poll_fn(|context| {
         if gave {

@@ -23,7 +23,7 @@ pub(super) fn record(
             let first = groups.first();
             tracing::info!(
                 path,
-                uid = super::decision::short(uid),
+                uid = super::decision::truncate(uid),
                 objects,
                 kind = first.map(|group| group.kind),
                 from = first.map(|group| group.from),
@@ -33,13 +33,13 @@ pub(super) fn record(
             );
         }
         Err(ReviewError::Malformed(error)) => {
-            let error = super::decision::short(error);
+            let error = super::decision::truncate(error);
             tracing::warn!(path, error, ms, "malformed ConversionReview");
         }
         Err(error) => {
             let error = error.to_string();
-            let error = super::decision::short(&error);
-            let uid = super::decision::short(uid);
+            let error = super::decision::truncate(&error);
+            let uid = super::decision::truncate(uid);
             tracing::error!(path, uid, error, ms, "conversion failed");
         }
     }

@@ -24,16 +24,16 @@ use x509_parser::prelude::{FromDer as _, X509Certificate, X509Error};
 use super::certificates::{Certificates, Source};
 use super::client_auth::ClientAuth;
 use super::metrics::Metrics;
-use super::tokens::{self, Shown as Asked, Tokens};
+use super::tokens::{self, AcceptedCredentials, Tokens};
 
 /// The maximum size of certificate, bundle and token files.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The number of immediate reads of a mismatched certificate and key, which may have been replaced between two reads.
-const READS: usize = 3;
+const MAX_READS: usize = 3;
 
 /// The delay that batches changes of several files.
-const SETTLE: Duration = Duration::from_millis(20);
+const DEBOUNCE: Duration = Duration::from_millis(20);
 
 /// The polling interval if no certificate directory sets one.
 const POLL: Duration = Duration::from_secs(10);
@@ -96,7 +96,7 @@ pub(super) struct Credentials {
     metrics: Arc<Metrics>,
     tls: ArcSwapOption<Tls>,
     tokens: ArcSwap<tokens::Credentials>,
-    good: Mutex<Good>,
+    good: Mutex<LastGood>,
 }
 
 /// The state of a connection.
@@ -114,7 +114,7 @@ struct Validity {
 
 /// The last valid content of each file, and the current errors.
 #[derive(Default)]
-struct Good {
+struct LastGood {
     pair: Option<Pair>,
     trust: Option<Trust>,
     token_texts: Vec<Vec<Vec<u8>>>,
@@ -199,7 +199,7 @@ impl Credentials {
         let asks = |auth: &ClientAuth| !auth.token_files.is_empty() || !auth.user_files.is_empty();
         let is_read = !self.good().token_texts.is_empty();
         let asks_for_any = self.auth.all().any(|(_, auth)| asks(auth));
-        if asks_for_any && (!is_read || self.tokens.load().lack_any()) {
+        if asks_for_any && (!is_read || self.tokens.load().lacks_credentials()) {
             return Err(NotServing::NoTokens);
         }
         Ok(())
@@ -261,7 +261,7 @@ impl Credentials {
     }
 
     /// Reads the files on every change, until it is dropped.
-    pub(super) async fn keep_fresh(self: Arc<Self>) {
+    pub(super) async fn watch_files(self: Arc<Self>) {
         let mut folders = Vec::new();
         let mut poll = POLL;
         if let Source::Folder {
@@ -284,23 +284,23 @@ impl Credentials {
         }
         let mut files = FileWatch::new(folders);
         let watch = |files: &mut FileWatch| {
-            if let Err(error) = files.begin_anew() {
+            if let Err(error) = files.restart() {
                 tracing::debug!(%error, "file watching unavailable, polling");
             }
         };
         watch(&mut files);
         loop {
             // Once more, since a file may have changed before the watch was established.
-            self.clone().read_elsewhere().await;
+            self.clone().read_blocking().await;
             tokio::select! {
-                () = files.changed() => tokio::time::sleep(SETTLE).await,
+                () = files.changed() => tokio::time::sleep(DEBOUNCE).await,
                 () = tokio::time::sleep(poll) => watch(&mut files),
             }
         }
     }
 
     /// Reads the files on a blocking thread.
-    pub(super) async fn read_elsewhere(self: Arc<Self>) {
+    pub(super) async fn read_blocking(self: Arc<Self>) {
         if let Err(error) = tokio::task::spawn_blocking(move || self.read()).await {
             tracing::error!(%error, "cannot read certificates, retrying");
         }
@@ -316,7 +316,7 @@ impl Credentials {
         self.good().problems.clone()
     }
 
-    fn good(&self) -> std::sync::MutexGuard<'_, Good> {
+    fn good(&self) -> std::sync::MutexGuard<'_, LastGood> {
         self.good.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -338,7 +338,7 @@ impl Credentials {
                 ..
             } => (folder.join(certificate), folder.join(key)),
         };
-        let mut reads = READS;
+        let mut reads = MAX_READS;
         loop {
             reads -= 1;
             let texts = (read(&certificate_file)?, read(&key_file)?);
@@ -394,7 +394,7 @@ impl Credentials {
                 let texts = texts.get(at).map(Vec::as_slice).unwrap_or_default();
                 (!files.is_empty()).then(|| Tokens::read(texts))
             };
-            let asked = Asked {
+            let asked = AcceptedCredentials {
                 tokens: part(&auth.token_files, 0),
                 users: part(&auth.user_files, 1),
             };
@@ -409,7 +409,7 @@ impl Credentials {
     }
 
     /// The TLS configuration of the last valid files; `None` if one is missing.
-    fn build(&self, good: &Good) -> Result<Option<Tls>, FileError> {
+    fn build(&self, good: &LastGood) -> Result<Option<Tls>, FileError> {
         let Some(pair) = &good.pair else {
             return Ok(None);
         };
@@ -423,7 +423,7 @@ impl Credentials {
             // Fail closed.
             (Some(_), None) => return Ok(None),
         };
-        let shown = Arc::new(Shown(Arc::clone(&pair.certified)));
+        let shown = Arc::new(SingleCertificate(Arc::clone(&pair.certified)));
         let mut config = builder.with_cert_resolver(shown);
         config.alpn_protocols = match self.http2 {
             true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
@@ -445,17 +445,17 @@ impl fmt::Debug for Credentials {
 }
 
 /// Presents the same certificate for every server name.
-struct Shown(Arc<CertifiedKey>);
+struct SingleCertificate(Arc<CertifiedKey>);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for SingleCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0))
     }
 }
 
-impl fmt::Debug for Shown {
+impl fmt::Debug for SingleCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Shown")
+        f.write_str("SingleCertificate")
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::metrics::{Asked, Metrics, PerWebhook};
+use super::metrics::{DecisionRequest, Metrics, PerWebhook};
 use crate::context::Context;
 use crate::response::{Decision, Response};
 use crate::review::{Answered, ReviewError};
@@ -16,16 +16,16 @@ const MAX_TEXT: usize = 256;
 
 pub(super) fn record(
     metrics: &Metrics,
-    counted: &PerWebhook,
+    webhook_metrics: &PerWebhook,
     webhook: &Webhook,
     answered: &Answered,
     took: Duration,
 ) {
-    counted.duration.observe(took.as_secs_f64());
+    webhook_metrics.duration.observe(took.as_secs_f64());
     let ctx = answered.context.as_ref();
     let (decision, code) = match &answered.outcome {
         Ok(response) => {
-            count_response(counted, response, answered);
+            count_response(webhook_metrics, response, answered);
             match response.denial() {
                 None => ("allow", 200),
                 Some(denial) => ("deny", u16::try_from(denial.status.code).unwrap_or(400)),
@@ -39,13 +39,13 @@ pub(super) fn record(
             ("error", 500)
         }
     };
-    let asked = ctx.map(|ctx| Asked {
+    let asked = ctx.map(|ctx| DecisionRequest {
         operation: ctx.operation(),
         resource: ctx.resource(),
         dry_run: ctx.is_dry_run(),
     });
-    metrics.decided(counted, asked, decision, code);
-    let line = Line {
+    metrics.decided(webhook_metrics, asked, decision, code);
+    let line = DecisionLog {
         webhook: webhook.registration().name(),
         decision,
         code,
@@ -58,24 +58,28 @@ pub(super) fn record(
     }
 }
 
-fn count_response(counted: &PerWebhook, response: &Response, answered: &Answered) {
-    counted.warnings.inc_by(response.warnings.len() as u64);
+fn count_response(webhook_metrics: &PerWebhook, response: &Response, answered: &Answered) {
+    webhook_metrics
+        .warnings
+        .inc_by(response.warnings.len() as u64);
     let operations = response.changes().len();
     if operations > 0 {
-        counted.patch_operations.observe(operations as f64);
+        webhook_metrics.patch_operations.observe(operations as f64);
         // The response is hardly larger than its patch.
-        counted.patch_bytes.observe(answered.body.len() as f64);
+        webhook_metrics
+            .patch_bytes
+            .observe(answered.body.len() as f64);
     }
 }
 
-struct Line<'w> {
+struct DecisionLog<'w> {
     webhook: &'w str,
     decision: &'static str,
     code: u16,
     ms: f64,
 }
 
-impl Line<'_> {
+impl DecisionLog<'_> {
     fn decided(&self, ctx: &Context, response: &Response) {
         let (reason, patch) = match &response.decision {
             Decision::Allow(patch) => ("", patch.changes().len()),
@@ -83,19 +87,19 @@ impl Line<'_> {
         };
         tracing::info!(
             webhook = self.webhook,
-            uid = short(ctx.uid()),
-            operation = short(ctx.operation().as_str()),
-            group = short(&ctx.resource().group),
-            version = short(&ctx.resource().version),
-            resource = short(&ctx.resource().resource),
-            subresource = short(ctx.sub_resource()),
-            namespace = short(ctx.namespace()),
-            name = short(ctx.name()),
-            user = short(&ctx.user().username),
+            uid = truncate(ctx.uid()),
+            operation = truncate(ctx.operation().as_str()),
+            group = truncate(&ctx.resource().group),
+            version = truncate(&ctx.resource().version),
+            resource = truncate(&ctx.resource().resource),
+            subresource = truncate(ctx.sub_resource()),
+            namespace = truncate(ctx.namespace()),
+            name = truncate(ctx.name()),
+            user = truncate(&ctx.user().username),
             dry_run = ctx.is_dry_run(),
             decision = self.decision,
             code = self.code,
-            reason = short(reason),
+            reason = truncate(reason),
             patch,
             warnings = response.warnings.len(),
             ms = self.ms,
@@ -106,15 +110,15 @@ impl Line<'_> {
     fn failed(&self, ctx: &Context, error: &ReviewError) {
         tracing::error!(
             webhook = self.webhook,
-            uid = short(ctx.uid()),
-            operation = short(ctx.operation().as_str()),
-            group = short(&ctx.resource().group),
-            version = short(&ctx.resource().version),
-            resource = short(&ctx.resource().resource),
-            subresource = short(ctx.sub_resource()),
-            namespace = short(ctx.namespace()),
-            name = short(ctx.name()),
-            user = short(&ctx.user().username),
+            uid = truncate(ctx.uid()),
+            operation = truncate(ctx.operation().as_str()),
+            group = truncate(&ctx.resource().group),
+            version = truncate(&ctx.resource().version),
+            resource = truncate(&ctx.resource().resource),
+            subresource = truncate(ctx.sub_resource()),
+            namespace = truncate(ctx.namespace()),
+            name = truncate(ctx.name()),
+            user = truncate(&ctx.user().username),
             dry_run = ctx.is_dry_run(),
             decision = self.decision,
             code = self.code,
@@ -130,7 +134,7 @@ impl Line<'_> {
             webhook = self.webhook,
             decision = self.decision,
             code = self.code,
-            error = error.as_deref().map(short),
+            error = error.as_deref().map(truncate),
             ms = self.ms,
             "malformed AdmissionReview"
         );
@@ -138,7 +142,7 @@ impl Line<'_> {
 }
 
 /// Truncates a string for the log.
-pub(super) fn short(text: &str) -> &str {
+pub(super) fn truncate(text: &str) -> &str {
     text.get(..text.floor_char_boundary(MAX_TEXT))
         .unwrap_or(text)
 }

@@ -40,7 +40,7 @@ impl Gate {
         if let Ok(permit) = self.slots.try_acquire() {
             return Ok(permit);
         }
-        let place = Place::take(self)?;
+        let place = QueueSlot::take(self)?;
         let entering = tokio::time::timeout_at(deadline.into(), self.slots.acquire());
         let entered = entering.await;
         drop(place);
@@ -53,9 +53,9 @@ impl Gate {
 }
 
 /// A place in the queue, released on drop.
-struct Place<'g>(&'g Gate);
+struct QueueSlot<'g>(&'g Gate);
 
-impl<'g> Place<'g> {
+impl<'g> QueueSlot<'g> {
     fn take(gate: &'g Gate) -> Result<Self, Shed> {
         let before = gate.waiting.fetch_add(1, Ordering::AcqRel);
         gate.shown.inc();
@@ -67,7 +67,7 @@ impl<'g> Place<'g> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::AcqRel);
         self.0.shown.dec();

@@ -102,7 +102,7 @@ struct Decision {
 
 /// The request of a decision, as far as it was decoded.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct DecisionRequest<'a> {
     pub(super) operation: &'a Operation,
     pub(super) resource: &'a GroupVersionResource,
     pub(super) dry_run: bool,
@@ -322,7 +322,7 @@ impl Metrics {
     pub(super) fn decided(
         &self,
         webhook: &PerWebhook,
-        asked: Option<Asked<'_>>,
+        asked: Option<DecisionRequest<'_>>,
         decision: &'static str,
         code: u16,
     ) {
@@ -490,7 +490,7 @@ mod tests {
                 version: String::from("v1"),
                 resource: resource.to_owned(),
             };
-            let asked = Asked {
+            let asked = DecisionRequest {
                 operation: &Operation::Other("X".repeat(100)),
                 resource: &resource,
                 dry_run: false,

@@ -25,10 +25,10 @@ use super::reviews::{plain, respond};
 use super::{Check, CheckError, ProbePaths};
 
 /// The timeout of a check.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The cache time of a result.
-const FRESH: Duration = Duration::from_secs(1);
+const REPORT_TTL: Duration = Duration::from_secs(1);
 
 /// A readiness check and its last result.
 type Report = Vec<(String, Result<(), CheckError>)>;
@@ -60,7 +60,10 @@ impl Health {
 
     /// Returns `true` if all checks pass.
     pub(super) async fn is_ready(&self) -> bool {
-        self.look().await.iter().all(|(_, result)| result.is_ok())
+        self.run_checks()
+            .await
+            .iter()
+            .all(|(_, result)| result.is_ok())
     }
 
     /// The results of the checks, at most a second old.
@@ -68,12 +71,12 @@ impl Health {
         // Concurrent probes share one result.
         let mut last = self.last.lock().await;
         if let Some((at, report)) = &*last
-            && at.elapsed() < FRESH
+            && at.elapsed() < REPORT_TTL
             && self.is_shutting_down() == report.iter().any(|(name, _)| name == "shutdown")
         {
             return Arc::clone(report);
         }
-        let report = Arc::new(self.look().await);
+        let report = Arc::new(self.run_checks().await);
         *last = Some((Instant::now(), Arc::clone(&report)));
         report
     }
@@ -82,7 +85,7 @@ impl Health {
         *self.phase.borrow() != Phase::Serving
     }
 
-    async fn look(&self) -> Report {
+    async fn run_checks(&self) -> Report {
         let mut report = Vec::new();
         if self.is_shutting_down() {
             let stopping = Err("the server is stopping".into());
@@ -103,7 +106,7 @@ impl Health {
 }
 
 async fn within(check: impl Future<Output = Result<(), CheckError>>) -> Result<(), CheckError> {
-    let result = tokio::time::timeout(PATIENCE, check).await;
+    let result = tokio::time::timeout(CHECK_TIMEOUT, check).await;
     result.unwrap_or_else(|_| Err("timed out".into()))
 }
 
@@ -141,12 +144,12 @@ async fn dial(address: SocketAddr, has_tls: bool) -> Result<(), DialError> {
         .with_custom_certificate_verifier(Arc::clone(&seen) as Arc<dyn ServerCertVerifier>)
         .with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
-    let shaken = connector.connect(ServerName::from(ip), socket).await;
+    let handshaken = connector.connect(ServerName::from(ip), socket).await;
     // If the server requires client certificates, a failed handshake due to the missing certificate is fine.
     if seen.seen.load(Ordering::Acquire) {
         return Ok(());
     }
-    Err(DialError::Handshake(shaken.err()))
+    Err(DialError::Handshake(handshaken.err()))
 }
 
 /// Accepts any certificate: it is the server's own, and no data is sent.
@@ -207,7 +210,7 @@ impl Service for Probes {
     type Peer = ();
     type Body = Full<Bytes>;
 
-    async fn answer(
+    async fn handle(
         self: Arc<Self>,
         _: Arc<()>,
         request: http::Request<Incoming>,

@@ -10,7 +10,7 @@ use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHE
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
-use lockgate_listener::{Connected, Handshake, Service, shake_tls};
+use lockgate_listener::{Connected, Handshake, Service, tls_handshake};
 use prometheus_client::metrics::gauge::Gauge;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
@@ -29,7 +29,7 @@ use super::metrics::{Metrics, PerWebhook};
 use crate::webhooks::{Served, Webhooks};
 
 /// The unit of memory accounting for bodies.
-const PIECE: usize = 16 << 10;
+const CHUNK_BYTES: usize = 16 << 10;
 
 /// The `Retry-After` of rejected reviews.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -65,7 +65,7 @@ impl Reviews {
             .by_webhook()
             .iter()
             .map(|webhook| Gate::new(limits.in_flight, limits.queued, webhook.queued.clone()));
-        let pieces = (limits.buffered_bytes / PIECE).clamp(1, Semaphore::MAX_PERMITS);
+        let pieces = (limits.buffered_bytes / CHUNK_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         Self {
             gates: gates.collect(),
             webhooks,
@@ -80,25 +80,28 @@ impl Reviews {
         let start = Instant::now();
         // Unauthenticated clients learn nothing, not even which paths exist.
         let path = request.uri().path();
-        if let Some(refusal) = self.refuse_caller(caller, path, request.headers()) {
-            return refusal;
+        if let Some(rejection) = self.reject_caller(caller, path, request.headers()) {
+            return rejection;
         }
         let Some((place, webhook)) = self.webhooks.placed(path) else {
             return plain(StatusCode::NOT_FOUND, "no webhook at this path\n");
         };
-        let (Some(gate), Some(counted)) =
+        let (Some(gate), Some(webhook_metrics)) =
             (self.gates.get(place), self.metrics.by_webhook().get(place))
         else {
             return plain(StatusCode::NOT_FOUND, "no webhook at this path\n");
         };
-        let _in_flight = InFlight::begin(&counted.in_flight);
-        let response = self.answer(webhook, gate, counted, start, request).await;
+        let _in_flight = InFlight::begin(&webhook_metrics.in_flight);
+        let response = self
+            .answer(webhook, gate, webhook_metrics, start, request)
+            .await;
         let code = response.status().as_u16();
-        self.metrics.answered(counted, code, start.elapsed());
+        self.metrics
+            .answered(webhook_metrics, code, start.elapsed());
         response
     }
 
-    fn refuse_caller(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response> {
+    fn reject_caller(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response> {
         let names = &self.credentials.auth().of(path).names;
         let has_name = caller.names.iter().any(|name| names.contains(name));
         if !names.is_empty() && !has_name {
@@ -109,52 +112,63 @@ impl Reviews {
         let bearer = (!auth.token_files.is_empty()).then_some("Bearer");
         let basic = (!auth.user_files.is_empty()).then_some("Basic realm=\"webhooks\"");
         let is_asked = bearer.is_some() || basic.is_some();
-        if !is_asked || self.credentials.tokens().of(path).let_in(headers) {
+        if !is_asked || self.credentials.tokens().of(path).is_authenticated(headers) {
             return None;
         }
         let text = match bearer {
             Some(_) => "a bearer token is needed\n",
             None => "a user and a password are needed\n",
         };
-        let mut refusal = plain(StatusCode::UNAUTHORIZED, text);
+        let mut rejection = plain(StatusCode::UNAUTHORIZED, text);
         for scheme in bearer.into_iter().chain(basic) {
             let scheme = HeaderValue::from_static(scheme);
-            refusal.headers_mut().append(WWW_AUTHENTICATE, scheme);
+            rejection.headers_mut().append(WWW_AUTHENTICATE, scheme);
         }
-        Some(refusal)
+        Some(rejection)
     }
 
     async fn answer(
         &self,
         webhook: Served<'_>,
         gate: &Gate,
-        counted: &PerWebhook,
+        webhook_metrics: &PerWebhook,
         start: Instant,
         request: http::Request<Incoming>,
     ) -> Response {
-        if let Some(refusal) = refuse_form(&request) {
-            return refusal;
+        if let Some(rejection) = reject_non_review(&request) {
+            return rejection;
         }
         let deadline = deadline(start, self.limits.request_timeout, request.uri().query());
         let reading = self.read(request.into_body());
         let (body, _room) = match tokio::time::timeout_at(deadline.into(), reading).await {
             Ok(Ok(read)) => read,
-            Ok(Err(unread)) => return self.unread(counted, unread),
+            Ok(Err(unread)) => return self.unread(webhook_metrics, unread),
             Err(_) => return plain(StatusCode::REQUEST_TIMEOUT, "the body took too long\n"),
         };
-        counted.request_bytes.observe(body.len() as f64);
+        webhook_metrics.request_bytes.observe(body.len() as f64);
         let _slot = match gate.enter(deadline).await {
             Ok(slot) => slot,
-            Err(Shed::Full) => return self.shed(counted, "too many reviews in the queue\n"),
+            Err(Shed::Full) => {
+                return self.shed(webhook_metrics, "too many reviews in the queue\n");
+            }
             Err(Shed::TooLate) => {
-                return self.shed(counted, "the review waited until its time was over\n");
+                return self.shed(
+                    webhook_metrics,
+                    "the review waited until its time was over\n",
+                );
             }
         };
         let began = Instant::now();
         let (code, body) = match webhook {
             Served::Admission(webhook) => {
                 let answered = webhook.answer(body, Some(deadline)).await;
-                decision::record(&self.metrics, counted, webhook, &answered, began.elapsed());
+                decision::record(
+                    &self.metrics,
+                    webhook_metrics,
+                    webhook,
+                    &answered,
+                    began.elapsed(),
+                );
                 (answered.code, answered.body)
             }
             Served::Conversion(conversions) => {
@@ -175,29 +189,29 @@ impl Reviews {
     async fn read(
         &self,
         mut body: Incoming,
-    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Unread> {
+    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), BodyError> {
         let hint = body.size_hint().exact().unwrap_or_default();
         if hint > self.limits.body_bytes as u64 {
-            return Err(Unread::TooLarge(self.limits.body_bytes));
+            return Err(BodyError::TooLarge(self.limits.body_bytes));
         }
         let mut room: Option<OwnedSemaphorePermit> = None;
         let mut granted = 0;
         let mut read = Read::Nothing;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Unread::Broken(error.to_string()))?;
+            let frame = frame.map_err(|error| BodyError::Broken(error.to_string()))?;
             let Ok(data) = frame.into_data() else {
                 continue;
             };
             let size = read.len() + data.len();
             if size > self.limits.body_bytes {
-                return Err(Unread::TooLarge(self.limits.body_bytes));
+                return Err(BodyError::TooLarge(self.limits.body_bytes));
             }
             if size > granted {
-                let pieces = (size - granted).div_ceil(PIECE);
+                let pieces = (size - granted).div_ceil(CHUNK_BYTES);
                 let asked = u32::try_from(pieces).unwrap_or(u32::MAX);
                 let more = Arc::clone(&self.room).try_acquire_many_owned(asked);
-                let more = more.map_err(|_| Unread::NoRoom)?;
-                granted += pieces * PIECE;
+                let more = more.map_err(|_| BodyError::NoRoom)?;
+                granted += pieces * CHUNK_BYTES;
                 match &mut room {
                     None => room = Some(more),
                     Some(room) => room.merge(more),
@@ -208,23 +222,24 @@ impl Reviews {
         Ok((read.into_bytes(), room))
     }
 
-    fn unread(&self, counted: &PerWebhook, unread: Unread) -> Response {
+    fn unread(&self, webhook_metrics: &PerWebhook, unread: BodyError) -> Response {
         match unread {
-            Unread::TooLarge(most) => {
+            BodyError::TooLarge(most) => {
                 let text = format!("a review may have {most} bytes\n");
                 plain(StatusCode::PAYLOAD_TOO_LARGE, text)
             }
-            Unread::Broken(why) => {
+            BodyError::Broken(why) => {
                 let text = format!("cannot read the body: {why}\n");
                 plain(StatusCode::BAD_REQUEST, text)
             }
-            Unread::NoRoom => self.shed(counted, "too many reviews are being read\n"),
+            BodyError::NoRoom => self.shed(webhook_metrics, "too many reviews are being read\n"),
         }
     }
 
-    fn shed(&self, counted: &PerWebhook, text: &'static str) -> Response {
+    fn shed(&self, webhook_metrics: &PerWebhook, text: &'static str) -> Response {
         let code = StatusCode::TOO_MANY_REQUESTS;
-        self.metrics.decided(counted, None, "shed", code.as_u16());
+        self.metrics
+            .decided(webhook_metrics, None, "shed", code.as_u16());
         let mut response = plain(code, text);
         let seconds = HeaderValue::from_static(RETRY_AFTER_SECONDS);
         response.headers_mut().insert(RETRY_AFTER, seconds);
@@ -236,7 +251,7 @@ impl Service for Reviews {
     type Peer = Caller;
     type Body = Full<Bytes>;
 
-    async fn answer(
+    async fn handle(
         self: Arc<Self>,
         caller: Arc<Caller>,
         request: http::Request<Incoming>,
@@ -259,7 +274,7 @@ pub(super) struct Secure(pub(super) Arc<Credentials>);
 impl Handshake<Caller> for Secure {
     type Stream = TlsStream<TcpStream>;
 
-    async fn shake(
+    async fn handshake(
         &self,
         socket: TcpStream,
         _: SocketAddr,
@@ -267,7 +282,7 @@ impl Handshake<Caller> for Secure {
         let tls = self.0.tls();
         let tls = tls.ok_or_else(|| io::Error::other("no certificate loaded yet"))?;
         let auth = self.0.auth();
-        shake_tls(socket, Arc::clone(&tls.config), |session| {
+        tls_handshake(socket, Arc::clone(&tls.config), |session| {
             if auth.client_ca.is_none() || !auth.checks_names() {
                 return Caller::default();
             }
@@ -286,7 +301,7 @@ pub(super) struct Loopback;
 impl Handshake<Caller> for Loopback {
     type Stream = TcpStream;
 
-    async fn shake(
+    async fn handshake(
         &self,
         stream: TcpStream,
         _: SocketAddr,
@@ -320,15 +335,15 @@ fn names_of(der: &CertificateDer<'_>) -> Vec<String> {
 }
 
 /// The response to a request that is not formally a review.
-fn refuse_form(request: &http::Request<Incoming>) -> Option<Response> {
+fn reject_non_review(request: &http::Request<Incoming>) -> Option<Response> {
     if request.method() != Method::POST {
-        let mut refusal = plain(
+        let mut rejection = plain(
             StatusCode::METHOD_NOT_ALLOWED,
             "reviews are sent with POST\n",
         );
         let post = HeaderValue::from_static("POST");
-        refusal.headers_mut().insert(ALLOW, post);
-        return Some(refusal);
+        rejection.headers_mut().insert(ALLOW, post);
+        return Some(rejection);
     }
     let headers = request.headers();
     let kind = headers
@@ -349,7 +364,7 @@ fn refuse_form(request: &http::Request<Incoming>) -> Option<Response> {
 }
 
 /// The reason that a body was not read.
-enum Unread {
+enum BodyError {
     TooLarge(usize),
     NoRoom,
     Broken(String),

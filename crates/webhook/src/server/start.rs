@@ -196,7 +196,7 @@ pub(super) async fn start(server: Server) -> Result<Running, StartError> {
         server.http2,
         Arc::clone(&metrics),
     ));
-    Arc::clone(&credentials).read_elsewhere().await;
+    Arc::clone(&credentials).read_blocking().await;
     if is_fixed && !credentials.has_pair() {
         return Err(StartError::Certificate(credentials.problems().join("; ")));
     }
@@ -235,7 +235,7 @@ pub(super) async fn start(server: Server) -> Result<Running, StartError> {
             .await;
         });
     }
-    others.spawn(Arc::clone(&credentials).keep_fresh());
+    others.spawn(Arc::clone(&credentials).watch_files());
 
     let reviews = Arc::new(Reviews::new(
         server.webhooks,

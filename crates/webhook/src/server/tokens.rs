@@ -38,19 +38,20 @@ impl Tokens {
     }
 
     /// Returns `true` if a request has one of them as bearer token.
-    pub(super) fn let_in(&self, headers: &http::HeaderMap) -> bool {
-        shown(headers, b"bearer ").is_some_and(|token| self.contain(token))
+    pub(super) fn is_authenticated(&self, headers: &http::HeaderMap) -> bool {
+        authorization_value(headers, b"bearer ").is_some_and(|token| self.contain(token))
     }
 
     /// Returns `true` if a request has one of them as user and password.
-    fn let_user_in(&self, headers: &http::HeaderMap) -> bool {
-        let shown = shown(headers, b"basic ").and_then(|shown| std::str::from_utf8(shown).ok());
+    fn is_basic_authenticated(&self, headers: &http::HeaderMap) -> bool {
+        let shown = authorization_value(headers, b"basic ")
+            .and_then(|shown| std::str::from_utf8(shown).ok());
         let pair = shown.and_then(|shown| base64::decode(shown).ok());
         pair.is_some_and(|pair| pair.contains(&b':') && self.contain(&pair))
     }
 }
 
-fn shown<'h>(headers: &'h http::HeaderMap, scheme: &[u8]) -> Option<&'h [u8]> {
+fn authorization_value<'h>(headers: &'h http::HeaderMap, scheme: &[u8]) -> Option<&'h [u8]> {
     let shown = headers.get(http::header::AUTHORIZATION)?.as_bytes();
     let (said, rest) = shown.split_at_checked(scheme.len())?;
     said.eq_ignore_ascii_case(scheme)
@@ -60,13 +61,13 @@ fn shown<'h>(headers: &'h http::HeaderMap, scheme: &[u8]) -> Option<&'h [u8]> {
 /// The tokens and users of the server, and of paths with their own.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
-    pub(super) server: Shown,
-    pub(super) paths: BTreeMap<String, Shown>,
+    pub(super) server: AcceptedCredentials,
+    pub(super) paths: BTreeMap<String, AcceptedCredentials>,
 }
 
 /// The accepted credentials of a path.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct AcceptedCredentials {
     /// Bearer tokens; `None` if not required.
     pub(super) tokens: Option<Tokens>,
     /// `user:password`; `None` if not required.
@@ -74,12 +75,12 @@ pub(super) struct Shown {
 }
 
 impl Credentials {
-    pub(super) fn of(&self, path: &str) -> &Shown {
+    pub(super) fn of(&self, path: &str) -> &AcceptedCredentials {
         self.paths.get(path).unwrap_or(&self.server)
     }
 
     /// Returns `true` if credentials are required but none are configured.
-    pub(super) fn lack_any(&self) -> bool {
+    pub(super) fn lacks_credentials(&self) -> bool {
         let mut all = std::iter::once(&self.server).chain(self.paths.values());
         all.any(|shown| {
             let mut asked = shown.tokens.iter().chain(&shown.users).peekable();
@@ -88,11 +89,17 @@ impl Credentials {
     }
 }
 
-impl Shown {
+impl AcceptedCredentials {
     /// Returns `true` if a request has valid credentials. Files that were never read allow no request.
-    pub(super) fn let_in(&self, headers: &http::HeaderMap) -> bool {
-        let by_token = self.tokens.as_ref().map(|tokens| tokens.let_in(headers));
-        let by_user = self.users.as_ref().map(|users| users.let_user_in(headers));
+    pub(super) fn is_authenticated(&self, headers: &http::HeaderMap) -> bool {
+        let by_token = self
+            .tokens
+            .as_ref()
+            .map(|tokens| tokens.is_authenticated(headers));
+        let by_user = self
+            .users
+            .as_ref()
+            .map(|users| users.is_basic_authenticated(headers));
         by_token.unwrap_or_default() | by_user.unwrap_or_default()
     }
 }
@@ -120,14 +127,14 @@ mod tests {
 
     #[test]
     fn users_are_shown_with_their_passwords() {
-        let asks = Shown {
+        let asks = AcceptedCredentials {
             tokens: Some(Tokens::read(&[b"secret".to_vec()])),
             users: Some(Tokens::read(&[b"ann:pa:ss\nbob:\n".to_vec()])),
         };
         let shows = |value: String| {
             let mut headers = http::HeaderMap::new();
             headers.insert("authorization", value.parse().unwrap());
-            asks.let_in(&headers)
+            asks.is_authenticated(&headers)
         };
         let basic = |pair: &str| format!("Basic {}", base64::encode(pair.as_bytes()));
         assert!(shows(basic("ann:pa:ss")));
@@ -139,8 +146,8 @@ mod tests {
         assert!(!shows(basic("ann:pa")));
         assert!(!shows(basic("ann")));
         assert!(!shows(String::from("Basic ann:pa:ss")));
-        assert!(!asks.let_in(&http::HeaderMap::new()));
-        assert!(!Shown::default().let_in(&http::HeaderMap::new()));
+        assert!(!asks.is_authenticated(&http::HeaderMap::new()));
+        assert!(!AcceptedCredentials::default().is_authenticated(&http::HeaderMap::new()));
     }
 
     #[test]
@@ -149,13 +156,13 @@ mod tests {
         let shows = |value: &str| {
             let mut headers = http::HeaderMap::new();
             headers.insert("authorization", value.parse().unwrap());
-            tokens.let_in(&headers)
+            tokens.is_authenticated(&headers)
         };
         assert!(shows("Bearer secret"));
         assert!(shows("bearer  secret"));
         assert!(!shows("Basic secret"));
         assert!(!shows("secret"));
         assert!(!shows("Bearer"));
-        assert!(!tokens.let_in(&http::HeaderMap::new()));
+        assert!(!tokens.is_authenticated(&http::HeaderMap::new()));
     }
 }

@@ -33,7 +33,7 @@ impl Authority {
     #[must_use]
     pub fn issue(&self, names: &[&str]) -> (String, String) {
         let first = names.first().copied().unwrap_or("webhook");
-        let leaf = Leaf::server(first, names.iter().copied()).or_client();
+        let leaf = Leaf::server(first, names.iter().copied()).with_client_auth();
         let pair = self.0.issue(&leaf).expect("names or addresses");
         (pair.certificate_pem, pair.key_pem)
     }

@@ -20,12 +20,12 @@ const UNKNOWN: &str = "unknownToTheWebhook";
 pub struct Outcome {
     review: Review,
     webhook: Webhook,
-    answer: Result<Answer, NoAnswer>,
+    answer: Result<ReviewResponse, ReviewFailure>,
 }
 
 /// A review without a valid response.
 #[derive(Debug, Clone, thiserror::Error)]
-enum NoAnswer {
+enum ReviewFailure {
     #[error(transparent)]
     Review(ReviewError),
     #[error("status {code}, {error}: {text}")]
@@ -49,7 +49,7 @@ enum NoAnswer {
 }
 
 #[derive(Debug, Clone)]
-struct Answer {
+struct ReviewResponse {
     response: Value,
     patch: Value,
     /// The object after the patch.
@@ -60,8 +60,8 @@ impl Outcome {
     pub(super) fn new(review: Review, webhook: Webhook, answered: &Answered) -> Self {
         let text = String::from_utf8_lossy(&answered.body);
         let answer = match &answered.outcome {
-            Err(error) => Err(NoAnswer::Review(error.clone())),
-            Ok(_) => Answer::read(&review, answered.code, &text),
+            Err(error) => Err(ReviewFailure::Review(error.clone())),
+            Ok(_) => ReviewResponse::read(&review, answered.code, &text),
         };
         Self {
             review,
@@ -71,7 +71,7 @@ impl Outcome {
     }
 
     #[track_caller]
-    fn answer(&self) -> &Answer {
+    fn answer(&self) -> &ReviewResponse {
         match &self.answer {
             Ok(answer) => answer,
             Err(why) => panic!("the webhook did not decide: {why}"),
@@ -277,9 +277,9 @@ impl Outcome {
     }
 }
 
-impl Answer {
-    fn read(review: &Review, code: u16, text: &str) -> Result<Self, NoAnswer> {
-        let body = read(text).map_err(|error| NoAnswer::Body {
+impl ReviewResponse {
+    fn read(review: &Review, code: u16, text: &str) -> Result<Self, ReviewFailure> {
+        let body = read(text).map_err(|error| ReviewFailure::Body {
             code,
             error: Arc::new(error),
             text: text.to_owned(),
@@ -289,7 +289,7 @@ impl Answer {
             let found = body.pointer(pointer).and_then(Value::as_str);
             match found == Some(want) {
                 true => Ok(()),
-                false => Err(NoAnswer::Echo {
+                false => Err(ReviewFailure::Echo {
                     pointer,
                     found: found.map(str::to_owned),
                     want: want.to_owned(),
@@ -303,9 +303,9 @@ impl Answer {
         let patch = match response.get("patch").and_then(Value::as_str) {
             None => Value::Array(Vec::new()),
             Some(patch) => {
-                let patch = base64::decode(patch).map_err(|_| NoAnswer::PatchEncoding)?;
+                let patch = base64::decode(patch).map_err(|_| ReviewFailure::PatchEncoding)?;
                 serde_json::from_slice(&patch)
-                    .map_err(|error| NoAnswer::PatchSyntax(Arc::new(error)))?
+                    .map_err(|error| ReviewFailure::PatchSyntax(Arc::new(error)))?
             }
         };
         let object = review.object.as_ref();

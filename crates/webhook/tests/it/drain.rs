@@ -9,7 +9,7 @@ use lockgate_webhook::server::{Certificates, ProbePaths, Running, Server};
 use lockgate_webhook::testing::Authority;
 
 use crate::support::{
-    Client, Connection, PATIENCE, gated, get, metric, post, review, send, until, webhooks,
+    Client, Connection, TIMEOUT, gated, get, metric, post, review, send, until, webhooks,
 };
 
 fn server(authority: &Authority, server: Server) -> Server {
@@ -77,7 +77,7 @@ async fn a_request_that_never_ends_is_cut_off() {
         metric(&running.metrics_text(), in_flight) == Some(1.0)
     })
     .await;
-    tokio::time::timeout(PATIENCE, running.stop())
+    tokio::time::timeout(TIMEOUT, running.stop())
         .await
         .expect("an end");
     assert!(asking.await.unwrap().is_err());

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::support::{Client, PATIENCE, metric, post, until, webhooks};
+use crate::support::{Client, TIMEOUT, metric, post, until, webhooks};
 
 fn envelope(request: &str) -> String {
     format!(
@@ -179,7 +179,7 @@ async fn garbage_at_the_tls_port_ends_its_connection_only() {
         let mut socket = TcpStream::connect(served.address()).await.unwrap();
         let _ = socket.write_all(bytes).await;
         let mut rest = Vec::new();
-        let reading = tokio::time::timeout(PATIENCE, socket.read_to_end(&mut rest));
+        let reading = tokio::time::timeout(TIMEOUT, socket.read_to_end(&mut rest));
         let _ = reading.await.expect("the server closes");
     }
     let client = Client::trusting(served.ca_bundle());
@@ -209,7 +209,7 @@ async fn garbage_inside_tls_ends_its_connection_only() {
         let mut stream = client.stream(served.address()).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut rest = Vec::new();
-        let reading = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest));
+        let reading = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut rest));
         let _ = reading.await.expect("the server closes");
         let text = String::from_utf8_lossy(&rest);
         assert!(text.is_empty() || text.starts_with("HTTP/1.1 4"), "{text}");

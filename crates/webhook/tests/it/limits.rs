@@ -7,7 +7,7 @@ use lockgate_webhook::testing::{Served, serve_with};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{
-    Client, Connection, PATIENCE, gated, metric, post, review, send, until, webhooks,
+    Client, Connection, TIMEOUT, gated, metric, post, review, send, until, webhooks,
 };
 
 async fn limited(limits: Limits) -> (Served, Client) {
@@ -21,7 +21,7 @@ async fn until_closed(served: &Served, client: &Client, bytes: &[u8]) -> String 
     let mut stream = client.stream(served.address()).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    let reading = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer));
+    let reading = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer));
     // The connection may end without `close_notify`.
     let _ = reading.await.expect("the server closes");
     String::from_utf8_lossy(&answer).into_owned()
@@ -123,7 +123,7 @@ async fn a_slow_head_and_an_idle_connection_are_cut() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, dripping)
+    tokio::time::timeout(TIMEOUT, dripping)
         .await
         .expect("the server closes");
     served.stop().await;
@@ -138,7 +138,7 @@ async fn a_handshake_that_takes_too_long_is_cut() {
         .unwrap();
     socket.write_all(&[0x16, 3, 1]).await.unwrap();
     let mut rest = Vec::new();
-    let reading = tokio::time::timeout(PATIENCE, socket.read_to_end(&mut rest));
+    let reading = tokio::time::timeout(TIMEOUT, socket.read_to_end(&mut rest));
     let _ = reading.await.expect("the server closes");
     assert_eq!(
         client

@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// The timeout of any operation in these tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const CONFIG_MAP: &str =
     "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: default}}";
@@ -215,7 +215,7 @@ pub(crate) async fn send(
             body: String::from_utf8_lossy(&body).into_owned(),
         })
     };
-    let reply = tokio::time::timeout(PATIENCE, exchange).await;
+    let reply = tokio::time::timeout(TIMEOUT, exchange).await;
     reply
         .expect("an answer in time")
         .map_err(std::io::Error::other)
@@ -253,7 +253,7 @@ where
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(PATIENCE, waiting).await;
+    let waited = tokio::time::timeout(TIMEOUT, waiting).await;
     waited.unwrap_or_else(|_| panic!("never: {what}"));
 }
 

@@ -38,7 +38,7 @@ pub(super) fn are_gates_open(pod: &Value) -> bool {
 }
 
 /// The containers of a Pod and their statuses.
-pub(super) struct Images<'i> {
+pub(super) struct ContainerStatuses<'i> {
     pub(super) pod: &'i Object,
     pub(super) status: Value,
 }
@@ -72,7 +72,7 @@ fn identifier(parts: &[&str]) -> String {
     text
 }
 
-impl Images<'_> {
+impl ContainerStatuses<'_> {
     /// The status, with the Pod's generation as observed.
     pub(super) fn finish(mut self) -> Value {
         let generation = count(self.pod, "/metadata/generation");
@@ -173,8 +173,8 @@ impl Images<'_> {
 
     pub(super) fn run_init(&mut self, number: usize) {
         let is_ready = is_sidecar(self.pod, number);
-        self.change_init(number, |images, status| {
-            images.start(status);
+        self.change_init(number, |container_statuses, status| {
+            container_statuses.start(status);
             status["ready"] = is_ready.into();
         });
     }
@@ -365,8 +365,8 @@ mod tests {
         }
     }
 
-    fn images(pod: &Object) -> Images<'_> {
-        Images {
+    fn container_statuses(pod: &Object) -> ContainerStatuses<'_> {
+        ContainerStatuses {
             pod,
             status: json!({"phase": "Pending"}),
         }
@@ -376,10 +376,10 @@ mod tests {
     fn a_pod_that_runs_is_ready() {
         let pod =
             pod(json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Always"}));
-        let mut images = images(&pod);
-        images.accept("1.1.1.1", "2.2.2.2");
-        images.run(true);
-        let status = json!({"status": images.finish()});
+        let mut container_statuses = container_statuses(&pod);
+        container_statuses.accept("1.1.1.1", "2.2.2.2");
+        container_statuses.run(true);
+        let status = json!({"status": container_statuses.finish()});
         assert_eq!(text(&status, "/status/phase"), "Running");
         for of in [
             "PodReadyToStartContainers",
@@ -405,11 +405,11 @@ mod tests {
             "initContainers": [{"name": "one", "image": "i"}, {"name": "two", "image": "i"}],
             "containers": [{"name": "c", "image": "i"}],
         }));
-        let mut images = images(&pod);
-        images.accept("1.1.1.1", "2.2.2.2");
-        images.run_init(0);
-        images.set_uninitialized();
-        let status = json!({"status": images.status});
+        let mut container_statuses = container_statuses(&pod);
+        container_statuses.accept("1.1.1.1", "2.2.2.2");
+        container_statuses.run_init(0);
+        container_statuses.set_uninitialized();
+        let status = json!({"status": container_statuses.status});
         let initialized = condition(&status, "Initialized").unwrap();
         assert_eq!(
             text(initialized, "/message"),
@@ -432,24 +432,24 @@ mod tests {
     fn a_failed_container_is_counted_and_restarted() {
         let pod =
             pod(json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "OnFailure"}));
-        let mut images = images(&pod);
-        images.run(true);
-        images.back_off(3);
-        let status = &images.status;
+        let mut container_statuses = container_statuses(&pod);
+        container_statuses.run(true);
+        container_statuses.back_off(3);
+        let status = &container_statuses.status;
         assert_eq!(count(status, "/containerStatuses/0/restartCount"), 1);
         assert_eq!(
             count(status, "/containerStatuses/0/lastState/terminated/exitCode"),
             3
         );
-        images.run(true);
-        let status = &images.status;
+        container_statuses.run(true);
+        let status = &container_statuses.status;
         assert!(
             status
                 .pointer("/containerStatuses/0/state/running")
                 .is_some()
         );
-        images.stop();
-        assert_eq!(text(&images.status, "/phase"), "Failed");
+        container_statuses.stop();
+        assert_eq!(text(&container_statuses.status, "/phase"), "Failed");
     }
 
     #[test]
@@ -458,13 +458,13 @@ mod tests {
             "containers": [{"name": "c", "image": "i"}],
             "readinessGates": [{"conditionType": "lb"}],
         }));
-        let mut held = images(&pod);
+        let mut held = container_statuses(&pod);
         held.run(true);
         let status = json!({"status": held.status});
         assert!(is_condition_true(&status, "ContainersReady"));
         assert!(!is_condition_true(&status, "Ready"));
         pod.value["status"] = json!({"conditions": [{"type": "lb", "status": "True"}]});
-        let mut open = images(&pod);
+        let mut open = container_statuses(&pod);
         open.run(true);
         assert!(is_condition_true(&json!({"status": open.status}), "Ready"));
     }

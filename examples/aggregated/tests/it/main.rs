@@ -16,12 +16,12 @@ use lockgate_apiserver::{ServiceMapping, Settings, TestServer};
 use lockgate_certs::{Authority, Leaf};
 use lockgate_follow::Server;
 use lockgate_store::MemoryStore;
-use lockgate_testkit::{Answer, WebhookServer};
+use lockgate_testkit::{ScriptedResponse, WebhookServer};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 /// The timeout of any operation in these tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The main server with the aggregated notes server.
 struct Setup {
@@ -84,7 +84,7 @@ impl Setup {
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(input.as_bytes()).await.unwrap();
         drop(stdin);
-        let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+        let output = tokio::time::timeout(TIMEOUT, child.wait_with_output()).await;
         let output = output.expect("kubectl ends").unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match output.status.success() {
@@ -144,7 +144,7 @@ async fn kubectl_keeps_notes_that_webhooks_may_deny() {
 
     // A webhook registered with the main server is called by the aggregated one.
     let hooks = WebhookServer::start().await;
-    hooks.script("/notes", [Answer::deny("no more notes")]);
+    hooks.script("/notes", [ScriptedResponse::deny("no more notes")]);
     let bundle = lockgate_go::base64::encode(hooks.ca_pem().as_bytes());
     let registered = format!(
         "
@@ -173,7 +173,7 @@ webhooks:
             }
         }
     };
-    let denied = tokio::time::timeout(PATIENCE, denied)
+    let denied = tokio::time::timeout(TIMEOUT, denied)
         .await
         .expect("the webhook is called");
     assert!(
@@ -260,7 +260,7 @@ async fn whoever_comes_directly_is_authenticated_and_authorized_by_the_main_serv
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, allowed)
+    tokio::time::timeout(TIMEOUT, allowed)
         .await
         .expect("allowed in the end");
     setup.main.stop().await;

@@ -72,7 +72,7 @@ impl ParamSource {
 
 /// The contents of a binding except its name, shared by bindings with equal contents.
 #[derive(Debug)]
-pub(super) struct Terms {
+pub(super) struct BindingSpec {
     policy: Arc<str>,
     criteria: Option<Arc<Criteria>>,
     params: Option<ParamSource>,
@@ -81,7 +81,7 @@ pub(super) struct Terms {
 
 /// The identity of terms.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct TermsKey {
+pub(super) struct BindingSpecKey {
     policy: Arc<str>,
     /// The address of shared criteria, which is unique while terms refer to them.
     criteria: Option<usize>,
@@ -89,7 +89,7 @@ pub(super) struct TermsKey {
     actions: [Option<Action>; 3],
 }
 
-impl Terms {
+impl BindingSpec {
     pub(super) fn new(
         binding: &Binding,
         policy: Arc<str>,
@@ -109,9 +109,9 @@ impl Terms {
         }
     }
 
-    pub(super) fn key(&self) -> TermsKey {
+    pub(super) fn key(&self) -> BindingSpecKey {
         let params = self.params.as_ref();
-        TermsKey {
+        BindingSpecKey {
             policy: Arc::clone(&self.policy),
             criteria: self.criteria.as_ref().map(|it| Arc::as_ptr(it).addr()),
             params: params.map(|params| format!("{params:?}").into()),
@@ -123,22 +123,22 @@ impl Terms {
 /// A compiled binding: its terms, followed by its name in the same allocation, since there can be hundreds of
 /// thousands. Clones share it.
 #[derive(Clone)]
-pub struct CompiledBinding(ThinArc<Arc<Terms>, u8>);
+pub struct CompiledBinding(ThinArc<Arc<BindingSpec>, u8>);
 
 impl CompiledBinding {
-    pub(super) fn new(name: &str, terms: Arc<Terms>) -> Self {
-        Self(ThinArc::from_header_and_slice(terms, name.as_bytes()))
+    pub(super) fn new(name: &str, spec: Arc<BindingSpec>) -> Self {
+        Self(ThinArc::from_header_and_slice(spec, name.as_bytes()))
     }
 
     /// The binding of an undecodable policy or binding.
     pub(super) fn unreadable(name: &str) -> Self {
-        let terms = Terms {
+        let spec = BindingSpec {
             policy: name.into(),
             criteria: None,
             params: None,
             actions: [Some(Action::Deny), None, None],
         };
-        Self::new(name, Arc::new(terms))
+        Self::new(name, Arc::new(spec))
     }
 
     /// Its name.
@@ -150,30 +150,30 @@ impl CompiledBinding {
     /// The name of its policy.
     #[must_use]
     pub fn policy(&self) -> &str {
-        &self.terms().policy
+        &self.spec().policy
     }
 
-    fn terms(&self) -> &Terms {
+    fn spec(&self) -> &BindingSpec {
         &self.0.header.header
     }
 
     pub(super) fn shared_policy(&self) -> &Arc<str> {
-        &self.terms().policy
+        &self.spec().policy
     }
 
     /// Its criteria. `None` means everything the policy matches.
     pub(crate) fn criteria(&self) -> Option<&Arc<Criteria>> {
-        self.terms().criteria.as_ref()
+        self.spec().criteria.as_ref()
     }
 
     /// The source of its parameters.
     pub(crate) fn params(&self) -> Option<&ParamSource> {
-        self.terms().params.as_ref()
+        self.spec().params.as_ref()
     }
 
     /// The validation actions, in the order of the binding.
     pub fn actions(&self) -> impl Iterator<Item = Action> {
-        self.terms().actions.into_iter().flatten()
+        self.spec().actions.into_iter().flatten()
     }
 }
 

@@ -73,7 +73,7 @@ async fn a_call_that_is_lost_is_a_denial_though_failures_are_ignored() {
         "{}",
         denial.status.message
     );
-    assert!(admission.under_way.calls.is_empty());
+    assert!(admission.in_progress.calls.is_empty());
     let recorded = admission.running.hooks.iter().filter_map(|hook| {
         let call = hook.call.as_ref()?;
         Some(matches!(call.outcome, CallOutcome::Refused(_)))

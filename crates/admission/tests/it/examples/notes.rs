@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use lockgate_admission::engine::Engine;
 use lockgate_admission::host::Host;
 use lockgate_admission::https::{HttpsCaller, Settings};
-use lockgate_testkit::{Answer, WebhookServer};
+use lockgate_testkit::{ScriptedResponse, WebhookServer};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -73,14 +73,14 @@ async fn ask(at: SocketAddr, method: Method, path: &str, body: &Value) -> (u16, 
 async fn writes_of_notes_pass_the_chain() {
     let hooks = WebhookServer::start().await;
     let sign = json!([{"op": "add", "path": "/signed", "value": "yes"}]);
-    hooks.script("/sign", [Answer::patch(&sign)]);
+    hooks.script("/sign", [ScriptedResponse::patch(&sign)]);
     let careful = json!({"allowed": true, "warnings": ["write legibly"]});
     hooks.script(
         "/check",
         [
-            Answer::respond(careful),
-            Answer::deny("too late"),
-            Answer::allow(),
+            ScriptedResponse::respond(careful),
+            ScriptedResponse::deny("too late"),
+            ScriptedResponse::allow(),
         ],
     );
     let engine = Engine::new(Host::new(Arc::new(HttpsCaller::new(Settings::default()))));

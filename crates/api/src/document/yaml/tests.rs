@@ -196,7 +196,7 @@ fn lines_within_brackets_and_quotes_begin_in_any_column() {
         "found unexpected end of stream"
     );
     // The total of parsing again is limited.
-    let lines = "- [\n]\n".repeat(10) + &"#".repeat(MAX_READ_AGAIN / 4);
+    let lines = "- [\n]\n".repeat(10) + &"#".repeat(MAX_REPARSED_BYTES / 4);
     let source = format!("a:\n- b:\n{}", lines.replace("- [", "  - c: ["));
     assert!(parse(&source).is_err());
 }

@@ -148,7 +148,7 @@ fn text(text: &str, block: Option<usize>) -> String {
     }
     // As a key, an unquoted `<<` would be a merge key.
     let merges = block.is_none() && text == "<<";
-    if text.is_empty() || merges || (traits.allows_plain && !is_plainly_text(text)) {
+    if text.is_empty() || merges || (traits.allows_plain && !resolves_to_string(text)) {
         return double_quoted(text);
     }
     if traits.allows_plain {
@@ -218,7 +218,7 @@ fn is_printable(character: char) -> bool {
 
 /// Returns true if every parser resolves the plain scalar to a string, including parsers for which
 /// `y` is a boolean, `1:30` a number and `2001-01-01` a date.
-fn is_plainly_text(text: &str) -> bool {
+fn resolves_to_string(text: &str) -> bool {
     if matches!(text, "y" | "Y" | "n" | "N") {
         return false;
     }

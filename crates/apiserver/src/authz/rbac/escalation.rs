@@ -62,7 +62,7 @@ impl Guard<'_> {
             namespace,
             ..
         } = self.target;
-        if self.may(user, "escalate", resource, namespace, name) {
+        if self.is_allowed(user, "escalate", resource, namespace, name) {
             return Ok(());
         }
         if old.is_some_and(|old| changes_owners_only(object, old)) {
@@ -79,7 +79,7 @@ impl Guard<'_> {
             // The aggregated rules are unknown, so the author must have all permissions.
             if self.confirm(user, object, &everything()).is_err() {
                 let why = "must have cluster-admin privileges to use the aggregationRule";
-                return Err(self.refuse(object, why));
+                return Err(self.reject(object, why));
             }
         }
         Ok(())
@@ -104,7 +104,7 @@ impl Guard<'_> {
             "" => GROUP,
             group => group,
         };
-        if group == GROUP && self.may(user, "bind", resource, namespace, name) {
+        if group == GROUP && self.is_allowed(user, "bind", resource, namespace, name) {
             return Ok(());
         }
         // The role is read through storage, which validates its name.
@@ -120,7 +120,14 @@ impl Guard<'_> {
         self.confirm(user, object, &rules)
     }
 
-    fn may(&self, user: &User, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
+    fn is_allowed(
+        &self,
+        user: &User,
+        verb: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> bool {
         let object = AccessObject::Resource {
             group: GROUP,
             resource,
@@ -134,7 +141,7 @@ impl Guard<'_> {
         self.authorizer.authorize(&request).allowed
     }
 
-    fn refuse(&self, object: &Value, why: &str) -> crate::error::Failure {
+    fn reject(&self, object: &Value, why: &str) -> crate::error::Failure {
         let name = object.pointer("/metadata/name").and_then(Value::as_str);
         let name = name.unwrap_or_default();
         forbidden(GROUP, &self.target.resource, name, why)
@@ -147,7 +154,7 @@ impl Guard<'_> {
         let who = format!("user {} (groups=[{}])", quote(&user.name), groups.join(" "));
         let Some(missing) = missing(&held.rules, rules) else {
             let why = format!("{who} is attempting to grant too many RBAC permissions to compare");
-            return Err(self.refuse(object, &why));
+            return Err(self.reject(object, &why));
         };
         if missing.is_empty() {
             return Ok(());
@@ -163,7 +170,7 @@ impl Guard<'_> {
             [error] => why.push_str(&format!("; resolution errors: [{error}]")),
             errors => why.push_str(&format!("; resolution errors: [[{}]]", errors.join(", "))),
         }
-        Err(self.refuse(object, &why))
+        Err(self.reject(object, &why))
     }
 }
 
@@ -216,7 +223,7 @@ fn everything() -> [Rule; 2] {
 }
 
 /// A held rule, prepared for many comparisons.
-struct Held<'r> {
+struct HeldRule<'r> {
     verbs: HashSet<&'r str>,
     groups: HashSet<&'r str>,
     resources: HashSet<&'r str>,
@@ -224,7 +231,7 @@ struct Held<'r> {
     paths: &'r [String],
 }
 
-impl<'r> Held<'r> {
+impl<'r> HeldRule<'r> {
     fn new(rule: &'r Rule) -> Self {
         let set = |texts: &'r [String]| texts.iter().map(String::as_str).collect();
         Self {
@@ -309,7 +316,7 @@ enum Of<'r> {
 /// The granted permissions that the author does not hold, as upstream describes them; `None` if there are too many to
 /// compare.
 fn missing(held: &[Rule], wanted: &[Rule]) -> Option<BTreeSet<String>> {
-    let held: Vec<Held<'_>> = held.iter().map(Held::new).collect();
+    let held: Vec<HeldRule<'_>> = held.iter().map(HeldRule::new).collect();
     let each: usize = held.iter().map(|rule| 1 + rule.paths.len()).sum();
     let mut left = COMPARISONS;
     let mut found = BTreeSet::new();
@@ -391,7 +398,7 @@ mod tests {
         value.as_array().unwrap().iter().map(Rule::read).collect()
     }
 
-    fn told(held: Value, wanted: Value) -> Vec<String> {
+    fn format_rules(held: Value, wanted: Value) -> Vec<String> {
         let missing = missing(&rules(held), &rules(wanted)).unwrap();
         missing.into_iter().collect()
     }
@@ -399,9 +406,9 @@ mod tests {
     #[test]
     fn tells_what_is_missing() {
         let pods = json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}]);
-        assert!(told(pods.clone(), pods.clone()).is_empty());
+        assert!(format_rules(pods.clone(), pods.clone()).is_empty());
         assert_eq!(
-            told(
+            format_rules(
                 pods.clone(),
                 json!([{"verbs": ["get", "delete", "*"], "apiGroups": ["", "apps"], "resources": ["pods"]}])
             ),
@@ -411,20 +418,20 @@ mod tests {
             ]
         );
         let named = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}]);
-        assert!(told(pods, named.clone()).is_empty());
+        assert!(format_rules(pods, named.clone()).is_empty());
         assert_eq!(
-            told(
+            format_rules(
                 named.clone(),
                 json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}])
             ),
             [r#"{APIGroups:[""], Resources:["pods"], Verbs:["get"]}"#]
         );
         assert_eq!(
-            told(json!([]), named),
+            format_rules(json!([]), named),
             [r#"{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["get"]}"#]
         );
         assert_eq!(
-            told(
+            format_rules(
                 json!([]),
                 json!([{"verbs": ["watch", "use"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["b", "a"]}])
             ),
@@ -440,15 +447,15 @@ mod tests {
         let all = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
         let scale =
             json!([{"verbs": ["get"], "apiGroups": ["apps"], "resources": ["deployments/scale"]}]);
-        assert!(told(all.clone(), scale.clone()).is_empty());
+        assert!(format_rules(all.clone(), scale.clone()).is_empty());
         let scales = json!([{"verbs": ["get"], "apiGroups": ["apps"], "resources": ["*/scale"]}]);
-        assert!(told(scales.clone(), scale).is_empty());
-        assert_eq!(told(scales, all.clone()).len(), 1);
+        assert!(format_rules(scales.clone(), scale).is_empty());
+        assert_eq!(format_rules(scales, all.clone()).len(), 1);
         let paths = json!([{"verbs": ["get"], "nonResourceURLs": ["/healthz/*"]}]);
         let path = json!([{"verbs": ["get"], "nonResourceURLs": ["/healthz/etcd"]}]);
-        assert!(told(paths.clone(), path).is_empty());
+        assert!(format_rules(paths.clone(), path).is_empty());
         assert_eq!(
-            told(all, paths),
+            format_rules(all, paths),
             [r#"{NonResourceURLs:["/healthz/*"], Verbs:["get"]}"#]
         );
     }

@@ -75,7 +75,7 @@ impl Users {
         let Some((certificate, intermediates)) = chain.split_first() else {
             return Err(Error::NoCertificatesPresented);
         };
-        if self.trusted.contains(certificate) && is_good(certificate, now) {
+        if self.trusted.contains(certificate) && is_valid_client(certificate, now) {
             return Ok(());
         }
         self.webpki
@@ -86,28 +86,28 @@ impl Users {
 
 /// The certificate chain of a client; the handshake proves possession of the first certificate's key.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct PeerCertificates {
     chain: Vec<CertificateDer<'static>>,
     users: Arc<Users>,
-    verdict: Mutex<Verdict>,
-    proxy_verdict: Mutex<Verdict>,
+    verdict: Mutex<Verification>,
+    proxy_verdict: Mutex<Verification>,
 }
 
 /// The result of the verification, cached for the connection: verifying a signature takes longer than many a request.
 #[derive(Debug, Clone, Copy)]
-enum Verdict {
+enum Verification {
     None,
     GoodUntil(UnixTime),
     Refused,
 }
 
-impl Shown {
+impl PeerCertificates {
     pub(crate) fn new(chain: Vec<CertificateDer<'static>>, users: Arc<Users>) -> Self {
         Self {
             chain,
             users,
-            verdict: Mutex::new(Verdict::None),
-            proxy_verdict: Mutex::new(Verdict::None),
+            verdict: Mutex::new(Verification::None),
+            proxy_verdict: Mutex::new(Verification::None),
         }
     }
 
@@ -130,20 +130,20 @@ impl Shown {
     /// The client certificate, unless it is or was rejected.
     fn decide(
         &self,
-        verdict: &Mutex<Verdict>,
+        verdict: &Mutex<Verification>,
         now: UnixTime,
         verify: impl FnOnce() -> bool,
     ) -> Option<&CertificateDer<'static>> {
         let certificate = self.chain.first()?;
         let mut verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner);
         let is_good = match *verdict {
-            Verdict::GoodUntil(end) if now <= end => return Some(certificate),
-            Verdict::Refused => false,
-            Verdict::None | Verdict::GoodUntil(_) => verify(),
+            Verification::GoodUntil(end) if now <= end => return Some(certificate),
+            Verification::Refused => false,
+            Verification::None | Verification::GoodUntil(_) => verify(),
         };
         *verdict = match is_good {
-            true => Verdict::GoodUntil(soonest_end(&self.chain)),
-            false => Verdict::Refused,
+            true => Verification::GoodUntil(earliest_expiry(&self.chain)),
+            false => Verification::Refused,
         };
         is_good.then_some(certificate)
     }
@@ -151,7 +151,7 @@ impl Shown {
 
 /// The earliest expiry in the chain. It may be that of an unused certificate, which only causes more frequent
 /// verification.
-fn soonest_end(chain: &[CertificateDer<'_>]) -> UnixTime {
+fn earliest_expiry(chain: &[CertificateDer<'_>]) -> UnixTime {
     let end = |certificate: &CertificateDer<'_>| {
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
         u64::try_from(parsed.validity().not_after.timestamp()).ok()
@@ -163,7 +163,7 @@ fn soonest_end(chain: &[CertificateDer<'_>]) -> UnixTime {
 /// Returns true if a certificate that is itself trusted is currently valid for client authentication.
 ///
 /// UPSTREAM: Go crypto/x509 verify.go (a chain may be the certificate alone)
-fn is_good(certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
+fn is_valid_client(certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         return false;
     };
@@ -192,7 +192,7 @@ impl ClientCertVerifier for Users {
         &self.hints
     }
 
-    /// Accepts any certificate: `Shown::verified` authenticates the user. Signatures are still verified below, which
+    /// Accepts any certificate: `PeerCertificates::verified` authenticates the user. Signatures are still verified below, which
     /// proves possession of the key.
     fn verify_client_cert(
         &self,
@@ -255,16 +255,16 @@ mod tests {
         let authority = Authority::new("ca").unwrap();
         let ann = authority.issue(&Leaf::client("ann", None)).unwrap();
         let chain = vec![der(&ann.certificate_pem)];
-        let end = soonest_end(&chain);
+        let end = earliest_expiry(&chain);
         let after = UnixTime::since_unix_epoch(Duration::from_secs(end.as_secs() + 1));
-        let shown = Shown::new(chain, Arc::new(users(authority.pem())));
+        let shown = PeerCertificates::new(chain, Arc::new(users(authority.pem())));
         for (now, expected) in [(UnixTime::now(), true), (end, true), (after, false)] {
             assert_eq!(shown.verified(now).is_some(), expected, "{now:?}");
         }
         // The server's clock was set back: a rejection stays in effect.
         assert!(shown.verified(end).is_none());
         assert!(
-            Shown::new(Vec::new(), Arc::new(users(authority.pem())))
+            PeerCertificates::new(Vec::new(), Arc::new(users(authority.pem())))
                 .verified(end)
                 .is_none()
         );

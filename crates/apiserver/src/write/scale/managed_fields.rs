@@ -60,14 +60,14 @@ impl Replicas {
     }
 
     /// Sets the managed fields of a scale from those of its object's replicas.
-    pub(crate) fn show(&self, parent: &Value, scale: &mut Value) -> Outcome<()> {
+    pub(crate) fn to_subresource(&self, parent: &Value, scale: &mut Value) -> Outcome<()> {
         let entries = self.with(|paths| paths.to_scale(parent))?;
         set(scale, entries);
         Ok(())
     }
 
     /// Sets the managed fields of an object from those of its written scale.
-    pub(crate) fn take_over(
+    pub(crate) fn to_parent(
         &self,
         object: &mut Value,
         old: &Value,

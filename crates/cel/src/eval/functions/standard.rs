@@ -68,7 +68,7 @@ pub(super) fn find(overload: &str) -> Option<Implementation> {
         },
         "optional_none" => |_, _| Ok(Value::Optional(None)),
         "optional_value" => |_, args| match args {
-            [Value::Optional(Some(value))] => value.opened(),
+            [Value::Optional(Some(value))] => value.to_result(),
             _ => Err(Error::fixed("optional.none() dereference")),
         },
         "optional_hasValue" => {
@@ -86,7 +86,7 @@ fn unwrap_all<'a>(_: u64, args: &[Value<'a>]) -> Argument<'a> {
     let mut present = Vec::new();
     for element in list.elements() {
         match element {
-            Value::Optional(Some(value)) => present.push(value.opened()?),
+            Value::Optional(Some(value)) => present.push(value.to_result()?),
             Value::Optional(None) => {}
             other => return Err(Error::text(format_args!("value {other} is not optional"))),
         }

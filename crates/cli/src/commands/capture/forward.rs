@@ -6,8 +6,8 @@ use std::sync::Arc;
 use clap::Args;
 use lockgate_admission::call::{Caller as _, Client, Post};
 use lockgate_admission::json_patch;
-use lockgate_api::admission::answer::{self, Answer, HttpAnswer, Question};
 use lockgate_api::admission::request::{Review, ReviewBody};
+use lockgate_api::admission::response::{self, AdmissionDecision, ExpectedResponse, HttpResponse};
 use lockgate_offline::capture::RecordedCall;
 use lockgate_webhook::patch::Patch;
 use lockgate_webhook::{Context, Denial, Fault, Response};
@@ -83,7 +83,7 @@ impl Forward {
         (recorded, answered)
     }
 
-    async fn ask(&self, ctx: &Context) -> Result<Answer, String> {
+    async fn ask(&self, ctx: &Context) -> Result<AdmissionDecision, String> {
         let user = ctx.user();
         let operation = ctx.operation();
         let review = Review {
@@ -108,23 +108,23 @@ impl Forward {
             deadline: ctx.deadline(),
         });
         let http = posted.await.result.map_err(|error| error.to_string())?;
-        let answer = HttpAnswer {
+        let answer = HttpResponse {
             code: http.code,
             content_type: http.content_type.as_deref(),
             body: &http.body,
         };
-        let question = Question {
+        let expected = ExpectedResponse {
             version: ctx.version(),
             uid: ctx.uid(),
             // Only the API server knows whether the webhook is a mutating one.
             may_patch: true,
         };
-        answer::read(&answer, &question).map_err(|error| error.to_string())
+        response::read(&answer, &expected).map_err(|error| error.to_string())
     }
 }
 
 /// The response in the form of a capture.
-fn recorded_response(answer: &Answer) -> Value {
+fn recorded_response(answer: &AdmissionDecision) -> Value {
     let mut response = json!({"allowed": answer.allowed});
     if let Some(status) = answer.status.as_ref().filter(|_| !answer.allowed) {
         response["status"] =
@@ -144,7 +144,7 @@ fn recorded_response(answer: &Answer) -> Value {
 }
 
 /// The response for the API server. Its patch has the effect of the webhook's patch.
-fn response(answer: &Answer, object: Option<&str>) -> Result<Response, String> {
+fn response(answer: &AdmissionDecision, object: Option<&str>) -> Result<Response, String> {
     let mut response = match answer.allowed {
         false => Response::deny(Denial::from(answer.status.clone().unwrap_or_default())),
         true if answer.patch.is_empty() => Response::allow(),

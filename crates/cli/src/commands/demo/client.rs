@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use crate::commands::CommandError;
 
 /// A response of the server.
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) code: u16,
     pub(super) warnings: Vec<String>,
     pub(super) body: Value,
@@ -70,7 +70,7 @@ impl Client {
         path: &str,
         content_type: &str,
         body: &Value,
-    ) -> Result<Answer, CommandError> {
+    ) -> Result<Response, CommandError> {
         let failed = |error: &dyn std::fmt::Display| {
             CommandError::failed(format!("{method} {path}: {error}"))
         };
@@ -104,7 +104,7 @@ impl Client {
             .await
             .map_err(|error| failed(&error))?
             .to_bytes();
-        Ok(Answer {
+        Ok(Response {
             code,
             warnings,
             body: serde_json::from_slice(&body).unwrap_or_default(),

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::client::Answer;
+use super::client::Response;
 
 /// The response on one line.
-pub(super) fn answer(answer: &Answer) -> String {
+pub(super) fn answer(answer: &Response) -> String {
     let text = |pointer: &str| {
         answer
             .body

@@ -24,7 +24,7 @@ pub(super) async fn apply(
     pair: &Pair,
 ) -> Result<(), CommandError> {
     let chart = Chart::read(sources)?;
-    for made in chart.made_up(&running.access(), pair) {
+    for made in chart.generated_prerequisites(&running.access(), pair) {
         let text = made.to_string();
         let applied = running.apply(&text).await;
         if let Err(error) = applied {
@@ -109,7 +109,7 @@ impl Chart {
     }
 
     /// Prerequisites that the manifests do not contain.
-    fn made_up(&self, access: &Access, pair: &Pair) -> Vec<Value> {
+    fn generated_prerequisites(&self, access: &Access, pair: &Pair) -> Vec<Value> {
         let mut made = self.namespaces();
         for definition in self.definitions(|version, kind| access.serves(version, kind)) {
             let (group, kind) = (

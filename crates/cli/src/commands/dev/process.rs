@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 use crate::commands::CommandError;
 
 /// The grace period after SIGTERM. It is short: no load balancer has to drain here.
-const TO_STOP: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A child process that is killed on drop.
 pub(super) struct Process(Child);
@@ -54,7 +54,10 @@ impl Process {
             // The process may have exited in the meantime.
             let _ = kill_process_group(id, Signal::TERM);
         }
-        if tokio::time::timeout(TO_STOP, self.0.wait()).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, self.0.wait())
+            .await
+            .is_err()
+        {
             if let Some(id) = id {
                 let _ = kill_process_group(id, Signal::KILL);
             }

@@ -11,18 +11,18 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::authority::Authority;
-use super::cannot;
+use super::io_error;
 use crate::commands::CommandError;
 use crate::output::Printer;
 
 /// The interval between connection attempts to the webhook's port.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The time for one handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The time before a progress message: `cargo run` builds first.
-const SAY_AFTER: Duration = Duration::from_secs(2);
+const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 
 /// The state of the webhook's port.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(super) struct Probe {
 
 impl Probe {
     pub(super) fn new(port: u16, authority: &Authority) -> Result<Self, CommandError> {
-        let failed = |error: &dyn std::fmt::Display| cannot("verify the webhook", error);
+        let failed = |error: &dyn std::fmt::Display| io_error("verify the webhook", error);
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(authority.pem().as_bytes()) {
             let certificate = certificate.map_err(|error| failed(&error))?;
@@ -65,15 +65,15 @@ impl Probe {
         TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()
     }
 
-    async fn look(&self) -> Listener {
+    async fn connect(&self) -> Listener {
         let Ok(socket) = TcpStream::connect(("127.0.0.1", self.port)).await else {
             return Listener::Nobody;
         };
         let Ok(name) = ServerName::try_from("localhost") else {
             return Listener::Nobody;
         };
-        let shaking = self.connector.connect(name, socket);
-        match tokio::time::timeout(HANDSHAKE, shaking).await {
+        let handshaking = self.connector.connect(name, socket);
+        match tokio::time::timeout(HANDSHAKE, handshaking).await {
             Ok(Ok(_)) => Listener::Webhook,
             Ok(Err(error)) => Listener::Stranger(reason(&error)),
             Err(_) => Listener::Stranger(String::from("no response")),
@@ -90,7 +90,7 @@ impl Probe {
         let mut stranger = None;
         let mut is_said = false;
         loop {
-            match self.look().await {
+            match self.connect().await {
                 Listener::Webhook => return Ok(start.elapsed()),
                 Listener::Nobody => {}
                 Listener::Stranger(why) => {
@@ -103,21 +103,21 @@ impl Probe {
                 }
             }
             if start.elapsed() > timeout {
-                return Err(too_late(port, timeout, stranger));
+                return Err(timeout_error(port, timeout, stranger));
             }
-            if !is_said && start.elapsed() > SAY_AFTER {
+            if !is_said && start.elapsed() > PROGRESS_DELAY {
                 let command = command.join(" ");
                 Printer::note(&format!(
                     "waiting for `{command}` to build and to open port {port}, at most {timeout:?}"
                 ));
                 is_said = true;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-fn too_late(port: u16, timeout: Duration, stranger: Option<String>) -> CommandError {
+fn timeout_error(port: u16, timeout: Duration, stranger: Option<String>) -> CommandError {
     match stranger {
         None => CommandError::failed(format!(
             "webhook did not open port {port} within {timeout:?}"
@@ -188,7 +188,7 @@ mod tests {
                 acceptor.accept(socket).await.map(|_| ())
             });
             let probe = Probe::new(port, &ours).unwrap();
-            assert_eq!(probe.look().await, want);
+            assert_eq!(probe.connect().await, want);
             let _ = serving.await.unwrap();
         }
     }
@@ -202,10 +202,10 @@ mod tests {
         });
         let probe = Probe::new(port, &Authority::new().unwrap()).unwrap();
         assert_eq!(
-            probe.look().await,
+            probe.connect().await,
             Listener::Stranger(String::from("no TLS"))
         );
         serving.await.unwrap();
-        assert_eq!(probe.look().await, Listener::Nobody);
+        assert_eq!(probe.connect().await, Listener::Nobody);
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use lockgate_file_watch::{FileWatch, directory_of};
 
 /// The polling interval, in addition to events.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The delay after a change: editors write several files at once.
-const SETTLE: Duration = Duration::from_millis(150);
+const DEBOUNCE: Duration = Duration::from_millis(150);
 /// The maximum number of watched files.
 const MAX_FILES: usize = 20_000;
 /// Directories of build outputs and dependencies.
@@ -28,7 +28,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Watches files and directory trees, without hidden files and build outputs.
     pub(super) fn new(paths: Vec<PathBuf>) -> Self {
-        let (seen, directories) = look(&paths);
+        let (seen, directories) = scan(&paths);
         let mut events = FileWatch::new(directories);
         // Without events, polling still finds changes.
         let _ = events.begin();
@@ -42,13 +42,13 @@ impl Watch {
     /// Waits for a change, and returns one of the changed files.
     pub(super) async fn changed(&mut self) -> PathBuf {
         loop {
-            let _ = tokio::time::timeout(LOOK_EVERY, self.events.changed()).await;
-            let (now, directories) = look(&self.paths);
+            let _ = tokio::time::timeout(POLL_INTERVAL, self.events.changed()).await;
+            let (now, directories) = scan(&self.paths);
             let Some(path) = difference(&self.seen, &now) else {
                 continue;
             };
-            tokio::time::sleep(SETTLE).await;
-            self.seen = look(&self.paths).0;
+            tokio::time::sleep(DEBOUNCE).await;
+            self.seen = scan(&self.paths).0;
             // The change may have added directories.
             self.events = FileWatch::new(directories);
             let _ = self.events.begin();
@@ -57,7 +57,7 @@ impl Watch {
     }
 }
 
-fn look(paths: &[PathBuf]) -> (Fingerprint, Vec<PathBuf>) {
+fn scan(paths: &[PathBuf]) -> (Fingerprint, Vec<PathBuf>) {
     let (mut files, mut directories) = (Fingerprint::new(), Vec::new());
     let mut open: Vec<PathBuf> = paths.to_vec();
     while let Some(path) = open.pop() {

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::parent;
-use crate::commands::serve::{start_logging, told_to_stop};
+use crate::commands::serve::{shutdown_signal, start_logging};
 use crate::commands::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::logging::LogArgs;
@@ -122,7 +122,7 @@ pub(super) fn run(arguments: impl IntoIterator<Item = String>) -> Result<ExitCod
 
 async fn serve(flags: &BTreeMap<String, String>) -> Result<ExitCode, CommandError> {
     start_logging(&LogArgs::default())?;
-    let told_to_stop = told_to_stop()?;
+    let shutdown = shutdown_signal()?;
     let folder = flags.get("data-dir").map_or("default.etcd", String::as_str);
     std::fs::create_dir_all(folder)
         .map_err(|error| CommandError::failed(format!("cannot create `{folder}`: {error}")))?;
@@ -142,11 +142,11 @@ async fn serve(flags: &BTreeMap<String, String>) -> Result<ExitCode, CommandErro
     let orphaned = async {
         match flags.get("exit-with-parent").map(String::as_str) {
             Some("false") => std::future::pending().await,
-            _ => parent::gone().await,
+            _ => parent::exited().await,
         }
     };
     tokio::select! {
-        _ = told_to_stop => {}
+        _ = shutdown => {}
         () = orphaned => tracing::warn!("parent process exited, shutting down"),
     }
     Ok(ExitCode::Done)

@@ -32,7 +32,7 @@ pub(super) fn run(args: &InstallArgs, printer: &mut Printer) -> Result<ExitCode,
     let program = std::env::current_exe()
         .map_err(|error| CommandError::failed(format!("cannot find this program: {error}")))?;
     let folder = &args.directory;
-    std::fs::create_dir_all(folder).map_err(|error| cannot("create", folder, &error))?;
+    std::fs::create_dir_all(folder).map_err(|error| io_error("create", folder, &error))?;
     let found = find_kubectl(args, &program)?;
     let entries = [
         ("etcd", &program),
@@ -44,7 +44,7 @@ pub(super) fn run(args: &InstallArgs, printer: &mut Printer) -> Result<ExitCode,
     for (name, from) in entries {
         let digest = match digests.get(from) {
             Some(known) => String::clone(known),
-            None => digest(from).map_err(|error| cannot("read", from, &error))?,
+            None => digest(from).map_err(|error| io_error("read", from, &error))?,
         };
         digests.insert(from.clone(), digest.clone());
         install.push(Entry {
@@ -67,7 +67,7 @@ pub(super) fn run(args: &InstallArgs, printer: &mut Printer) -> Result<ExitCode,
         .collect();
     let text = serde_json::json!({"lockgate": env!("CARGO_PKG_VERSION"), "sha256": made});
     private_file::write(&record, &format!("{text}\n"))
-        .map_err(|error| cannot("write", &record, &error))?;
+        .map_err(|error| io_error("write", &record, &error))?;
     let shown = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
     match &found {
         Some(path) => Printer::note(&format!("kubectl is a copy of {}", path.display())),
@@ -80,7 +80,7 @@ pub(super) fn run(args: &InstallArgs, printer: &mut Printer) -> Result<ExitCode,
     Ok(ExitCode::Done)
 }
 
-fn cannot(what: &str, path: &Path, error: &io::Error) -> CommandError {
+fn io_error(what: &str, path: &Path, error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot {what} `{}`: {error}", path.display()))
 }
 
@@ -121,7 +121,7 @@ fn recorded(record: &Path) -> Result<BTreeMap<String, String>, CommandError> {
     let text = match std::fs::read_to_string(record) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(cannot("read", record, &error)),
+        Err(error) => return Err(io_error("read", record, &error)),
     };
     // An unreadable record counts as empty.
     let mut record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -139,10 +139,10 @@ fn refuse_foreign(
         let path = folder.join(entry.name);
         let is_ours = match std::fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(cannot("read", &path, &error)),
+            Err(error) => return Err(io_error("read", &path, &error)),
             Ok(found) if !found.is_file() => false,
             Ok(_) => {
-                let found = digest(&path).map_err(|error| cannot("read", &path, &error))?;
+                let found = digest(&path).map_err(|error| io_error("read", &path, &error))?;
                 found == entry.digest || installed.get(entry.name) == Some(&found)
             }
         };
@@ -176,7 +176,7 @@ fn place(folder: &Path, entry: &Entry) -> Result<(), CommandError> {
     };
     copied().map_err(|error| {
         let _ = std::fs::remove_file(&new);
-        cannot("write", &path, &error)
+        io_error("write", &path, &error)
     })
 }
 

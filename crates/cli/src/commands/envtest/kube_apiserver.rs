@@ -20,7 +20,7 @@ use super::flags::{Flags, Kind};
 use super::kube_apiserver_flags::FLAGS;
 use super::parent;
 use crate::commands::serve::{
-    PluginSwitches, explain, start_logging, told_to_stop, without_credentials,
+    PluginSwitches, explain, shutdown_signal, start_logging, without_credentials,
 };
 use crate::commands::{CommandError, Stop};
 use crate::exit_code::ExitCode;
@@ -31,13 +31,13 @@ use crate::output::Printer;
 pub(super) const VERSION: &str = lockgate_apiserver::KUBERNETES_VERSION;
 
 /// Flags besides those of kube-apiserver.
-const OWN: &[(&str, Kind)] = &[
+const EXTRA_FLAGS: &[(&str, Kind)] = &[
     ("exit-with-parent", Kind::Bool),
     ("strict-flags", Kind::Bool),
 ];
 
 /// Flags that take effect.
-const USED: &[&str] = &[
+const SUPPORTED_FLAGS: &[&str] = &[
     "admission-control",
     "admission-control-config-file",
     "anonymous-auth",
@@ -88,7 +88,7 @@ const HARMLESS: &[&str] = &[
 const DRAIN: Duration = Duration::from_millis(20);
 
 fn kind(name: &str) -> Option<Kind> {
-    let mut known = FLAGS.iter().chain(OWN);
+    let mut known = FLAGS.iter().chain(EXTRA_FLAGS);
     known.find(|flag| flag.0 == name).map(|flag| flag.1)
 }
 
@@ -100,9 +100,9 @@ fn without_effect(flags: &Flags) -> Vec<&str> {
             flags.is_on(name) == Some(false)
         }
         name => {
-            let ours = OWN.iter().any(|flag| flag.0 == name);
+            let ours = EXTRA_FLAGS.iter().any(|flag| flag.0 == name);
             let storage = name.starts_with("etcd-") || name.starts_with("storage-");
-            !(ours || storage || USED.contains(&name) || HARMLESS.contains(&name))
+            !(ours || storage || SUPPORTED_FLAGS.contains(&name) || HARMLESS.contains(&name))
         }
     });
     names.collect()
@@ -138,7 +138,7 @@ async fn serve(flags: &Flags) -> Result<ExitCode, CommandError> {
         4..8 => 1,
         8.. => 2,
     }))?;
-    let told_to_stop = told_to_stop()?;
+    let shutdown = shutdown_signal()?;
     let ignored = without_effect(flags);
     if !ignored.is_empty() {
         let names: Vec<String> = ignored.iter().map(|name| format!("--{name}")).collect();
@@ -162,11 +162,11 @@ async fn serve(flags: &Flags) -> Result<ExitCode, CommandError> {
     let orphaned = async {
         match flags.is_on("exit-with-parent") {
             Some(false) => std::future::pending().await,
-            _ => parent::gone().await,
+            _ => parent::exited().await,
         }
     };
     tokio::select! {
-        _ = told_to_stop => {}
+        _ = shutdown => {}
         () = orphaned => tracing::warn!("parent process exited, shutting down"),
     }
     running.stop().await;
@@ -220,7 +220,7 @@ fn settings(flags: &Flags) -> Result<Settings, CommandError> {
         client_ca_file: path(flags, "client-ca-file"),
         token_auth_file: path(flags, "token-auth-file"),
         service_accounts: service_accounts(flags),
-        flags: Some(told(flags)),
+        flags: Some(set_flags(flags)),
         anonymous_auth: flags.is_on("anonymous-auth").unwrap_or(true),
         authorization_mode: authorization_mode(flags)?,
         // Without an audit log the policy has no effect.
@@ -325,7 +325,7 @@ fn serving_files(flags: &Flags, bind_address: IpAddr) -> Result<ServingFiles, Co
 }
 
 /// The set flags, for `/flagz`.
-fn told(flags: &Flags) -> BTreeMap<String, String> {
+fn set_flags(flags: &Flags) -> BTreeMap<String, String> {
     let told = flags.names().map(|name| {
         let value = without_credentials(&flags.all(name).join(","));
         (name.to_owned(), value)
@@ -453,9 +453,9 @@ fn help() -> String {
         ("\nFlags that are accepted and ignored:\n\n", false),
     ] {
         text.push_str(title);
-        for (name, kind) in FLAGS.iter().chain(OWN) {
-            let ours = OWN.iter().any(|flag| flag.0 == *name);
-            if (ours || USED.contains(name)) != used {
+        for (name, kind) in FLAGS.iter().chain(EXTRA_FLAGS) {
+            let ours = EXTRA_FLAGS.iter().any(|flag| flag.0 == *name);
+            if (ours || SUPPORTED_FLAGS.contains(name)) != used {
                 continue;
             }
             let value = match kind {
@@ -489,10 +489,10 @@ mod tests {
     #[test]
     fn knows_its_own_flags_and_has_help_for_each() {
         let help = help();
-        for name in USED.iter().chain(HARMLESS) {
+        for name in SUPPORTED_FLAGS.iter().chain(HARMLESS) {
             assert!(FLAGS.iter().any(|flag| flag.0 == *name), "{name}");
         }
-        for (name, _) in FLAGS.iter().chain(OWN) {
+        for (name, _) in FLAGS.iter().chain(EXTRA_FLAGS) {
             let lines = help.lines().map(str::trim_start);
             let of = lines.filter(|line| {
                 let flag = line

@@ -7,7 +7,7 @@ use std::time::Duration;
 const POLL: Duration = Duration::from_millis(200);
 
 /// Returns when the parent process exits; never if the parent is PID 1.
-pub(super) async fn gone() {
+pub(super) async fn exited() {
     let parent = rustix::process::getppid();
     if parent.is_none_or(rustix::process::Pid::is_init) {
         return std::future::pending().await;

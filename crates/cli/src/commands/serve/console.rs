@@ -21,14 +21,14 @@ use crate::commands::CommandError;
 
 /// A console with a bound address, before its server is started.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct BoundConsole {
     listener: TcpListener,
     address: SocketAddr,
     recorder: Arc<Recorder>,
     token: Token,
 }
 
-impl Opening {
+impl BoundConsole {
     /// Binds the address.
     pub(super) async fn bind(address: SocketAddr) -> Result<Self, CommandError> {
         let taken = |error: std::io::Error| {

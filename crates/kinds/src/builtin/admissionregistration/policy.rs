@@ -14,7 +14,7 @@ use crate::at::At;
 use crate::cells::read;
 use crate::cells::{Common, Row, cell, count_cell};
 use crate::kind::{
-    CHANGE, Context, Finalizers, Kind, Resource, SPEC, ServerPart, Written, cluster, sub,
+    CHANGE, Context, Finalizers, Kind, Resource, SPEC, ServerComponent, Written, cluster, sub,
 };
 use crate::object::{Object, at_mut, each, fill, get_mut, with};
 
@@ -82,8 +82,8 @@ pub(super) const MUTATING_ADMISSION_POLICY_BINDINGS: Resource = cluster(
 pub(super) struct ValidatingAdmissionPolicy;
 
 impl Kind for ValidatingAdmissionPolicy {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::Policies(Registered::Policy(
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::Policies(Registered::Policy(
             PolicyKind::Validating,
         )))
     }
@@ -145,8 +145,8 @@ impl Kind for ValidatingAdmissionPolicy {
 pub(super) struct MutatingAdmissionPolicy;
 
 impl Kind for MutatingAdmissionPolicy {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::Policies(Registered::Policy(
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::Policies(Registered::Policy(
             PolicyKind::Mutating,
         )))
     }
@@ -204,8 +204,8 @@ impl Kind for MutatingAdmissionPolicy {
 pub(super) struct PolicyBinding(pub(super) PolicyKind);
 
 impl Kind for PolicyBinding {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::Policies(Registered::Binding(self.0)))
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::Policies(Registered::Binding(self.0)))
     }
 
     fn apply_defaults(&self, value: &mut Value) {

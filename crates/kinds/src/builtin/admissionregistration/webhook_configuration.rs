@@ -10,7 +10,7 @@ use lockgate_api::registration::{
 };
 
 use crate::cells::{Common, Row, count_cell, read};
-use crate::kind::{Context, Kind, Resource, ServerPart, Written, cluster};
+use crate::kind::{Context, Kind, Resource, ServerComponent, Written, cluster};
 use crate::object::{Object, at_mut, each, fill, is_empty, open, with};
 
 pub(super) const VALIDATING_V1: Resource = cluster(
@@ -113,8 +113,8 @@ impl Webhooks {
 }
 
 impl Kind for Webhooks {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::Webhooks(self.kind))
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::Webhooks(self.kind))
     }
 
     fn apply_defaults(&self, value: &mut Value) {

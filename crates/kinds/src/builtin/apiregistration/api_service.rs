@@ -2,7 +2,9 @@
 
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
-use crate::kind::{CHANGE, Context, Finalizers, Kind, Resource, ServerPart, Written, cluster, sub};
+use crate::kind::{
+    CHANGE, Context, Finalizers, Kind, Resource, ServerComponent, Written, cluster, sub,
+};
 use crate::object::{Object, at_mut, fill, get, with};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::names::{check_dns1035_label, check_path_segment, check_subdomain};
@@ -35,8 +37,8 @@ pub(super) const API_SERVICES: Resource = cluster(
 pub(super) struct ApiService;
 
 impl Kind for ApiService {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::ApiServices)
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::ApiServices)
     }
 
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {

@@ -9,7 +9,7 @@ use crate::builtin::template::{
     int_or_percent_value, name_warning, ready, replica_counts, replicas_row, rolling_update,
 };
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::take_over;
+use crate::checks::copy_field;
 use crate::kind::{
     CHANGE, Context, Generation, Kind, Resource, SCALE, SPEC, Written, namespaced, sub,
 };
@@ -126,7 +126,7 @@ impl Kind for Deployment {
         {
             with(value, |object| {
                 if let Some(metadata) = open(object, "metadata") {
-                    take_over(metadata, old, "labels");
+                    copy_field(metadata, old, "labels");
                 }
             });
         }

@@ -10,7 +10,7 @@ use crate::builtin::template::{
     TEMPLATE, compiled, containers, labels_do_not_match, labels_of, name_warning,
 };
 use crate::cells::{Common, Row, cell, human_duration, read};
-use crate::checks::take_over;
+use crate::checks::copy_field;
 use crate::checks::{check_label, invalid_selector};
 use crate::equality::semantically_equal;
 use crate::kind::{
@@ -496,36 +496,36 @@ pub(in crate::builtin) fn domain_prefixed_path(errors: &mut FieldErrors, at: &At
 }
 
 fn indexed(errors: &mut FieldErrors, at: &At<'_, '_>) {
-    const MOST: i64 = 100_000;
-    const MOST_WITH_MANY: i64 = 10_000;
+    const MAX: i64 = 100_000;
+    const MAX_WITH_MANY_PODS: i64 = 10_000;
     let (completions, parallelism) = (at.at("completions"), at.at("parallelism"));
     let (failed, per_index) = (at.at("maxFailedIndexes"), at.at("backoffLimitPerIndex"));
     if !completions.is_set() {
         completions.required_because(errors, "when completion mode is Indexed");
     }
-    if parallelism.int() > MOST {
+    if parallelism.int() > MAX {
         parallelism.invalid_int(
             errors,
-            format!("must be less than or equal to {MOST} when completion mode is Indexed"),
+            format!("must be less than or equal to {MAX} when completion mode is Indexed"),
         );
     }
     if completions.is_set() && failed.is_set() && failed.int() > completions.int() {
         failed.invalid_int(errors, "must be less than or equal to completions");
     }
-    if failed.int() > MOST {
-        failed.invalid_int(errors, format!("must be less than or equal to {MOST}"));
+    if failed.int() > MAX {
+        failed.invalid_int(errors, format!("must be less than or equal to {MAX}"));
     }
-    if completions.int() <= MOST || !per_index.is_set() {
+    if completions.int() <= MAX || !per_index.is_set() {
         return;
     }
     if !failed.is_set() {
-        let detail = format!("must be specified when completions is above {MOST}");
+        let detail = format!("must be specified when completions is above {MAX}");
         failed.required_because(errors, detail);
     }
     for member in [parallelism, failed] {
-        if member.int() > MOST_WITH_MANY {
+        if member.int() > MAX_WITH_MANY_PODS {
             let detail = format!(
-                "must be less than or equal to {MOST_WITH_MANY} when completions are above {MOST} \
+                "must be less than or equal to {MAX_WITH_MANY_PODS} when completions are above {MAX} \
                  and used with backoff limit per index"
             );
             member.invalid_int(errors, detail);
@@ -777,7 +777,7 @@ fn template_update(errors: &mut FieldErrors, at: &At<'_, '_>, former: &At<'_, '_
                 source,
             ) {
                 for key in keys {
-                    take_over(target, source, key);
+                    copy_field(target, source, key);
                 }
             }
         }
@@ -839,7 +839,7 @@ fn take_resources(target: &mut Object, source: &Object) {
         each(target, key, |container| {
             let new = containers.next().and_then(Value::as_object);
             if let Some(new) = new.filter(|new| text(new, "name") == text(container, "name")) {
-                take_over(container, new, "resources");
+                copy_field(container, new, "resources");
             }
         });
     }

@@ -3,7 +3,7 @@
 use crate::at::At;
 use crate::builtin::certificates::{pkcs10, signer_name};
 use crate::cells::{Common, Row, cell, human_duration, read};
-use crate::checks::{pem_types, take_over};
+use crate::checks::{copy_field, pem_types};
 use crate::kind::{
     CHANGE, Context, FieldSelector, Kind, NAME, Resource, Written, cluster, select, sub,
 };
@@ -107,7 +107,7 @@ impl Kind for CertificateSigningRequest {
             return;
         };
         with(value, |object| match subresource {
-            "" => take_over(object, old, "spec"),
+            "" => copy_field(object, old, "spec"),
             "status" => {
                 for kind in ["Approved", "Denied"] {
                     keep_conditions(object, old, kind);
@@ -117,8 +117,8 @@ impl Kind for CertificateSigningRequest {
             "approval" => {
                 let conditions =
                     at_mut(object, &["status"]).and_then(|status| status.remove("conditions"));
-                take_over(object, old, "spec");
-                take_over(object, old, "status");
+                copy_field(object, old, "spec");
+                copy_field(object, old, "status");
                 if let (Some(conditions), Some(status)) = (conditions, open(object, "status")) {
                     status.insert("conditions".to_owned(), conditions);
                 }

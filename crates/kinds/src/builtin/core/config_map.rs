@@ -97,11 +97,16 @@ pub(super) fn bytes(errors: &mut FieldErrors, data: &Object, path: &Path<'_>) ->
 }
 
 fn config_map_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
-    sealed(errors, object, old, &["data", "binaryData"]);
+    validate_immutable(errors, object, old, &["data", "binaryData"]);
 }
 
 /// Data and the flag itself are immutable once `immutable` is set.
-pub(super) fn sealed(errors: &mut FieldErrors, object: &Object, old: &Object, members: &[&str]) {
+pub(super) fn validate_immutable(
+    errors: &mut FieldErrors,
+    object: &Object,
+    old: &Object,
+    members: &[&str],
+) {
     const DETAIL: &str = "field is immutable when `immutable` is set";
     if !flag(old, "immutable") {
         return;

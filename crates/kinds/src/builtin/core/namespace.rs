@@ -2,10 +2,10 @@
 
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::{LABEL_NAMES, check_finalizer_name, invalid_each, take_over};
+use crate::checks::{LABEL_NAMES, check_finalizer_name, copy_field, invalid_each};
 use crate::kind::{
-    CHANGE, Context, Deletion, FieldSelector, Kind, NAME, Resource, ServerPart, Written, cluster,
-    select, sub,
+    CHANGE, Context, Deletion, FieldSelector, Kind, NAME, Resource, ServerComponent, Written,
+    cluster, select, sub,
 };
 use crate::object::{Object, fill_text, get, get_mut, list, open, text, with};
 use lockgate_api::field::{FieldErrors, Path};
@@ -38,8 +38,8 @@ const SELECTABLE: &[FieldSelector] = &[NAME, select("status.phase", &["status", 
 pub(super) struct Namespace;
 
 impl Kind for Namespace {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::Namespaces)
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::Namespaces)
     }
 
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, _old: &Written<'_>) {
@@ -126,7 +126,7 @@ impl Kind for Namespace {
         };
         with(value, |object| match subresource {
             "" => keep_finalizers(object, old),
-            "finalize" => take_over(object, old, "status"),
+            "finalize" => copy_field(object, old, "status"),
             _ => {}
         });
     }

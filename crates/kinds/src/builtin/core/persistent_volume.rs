@@ -7,10 +7,11 @@ use crate::builtin::core::volume_source::{
     Holder, OF_PERSISTENT_VOLUMES, node_selector, one_source,
 };
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::take_over;
+use crate::checks::copy_field;
 use crate::equality::semantically_equal;
 use crate::kind::{
-    CHANGE, Context, Deletion, Kind, Related, Resource, ServerPart, Written, cluster, sub,
+    CHANGE, Context, Deletion, Kind, NodeGraphObject, Resource, ServerComponent, Written, cluster,
+    sub,
 };
 use crate::object::{Object, fill, fill_text, get, get_mut, open, text, with};
 use crate::typed::{internal_diff, internal_form, member_type};
@@ -35,8 +36,8 @@ pub(super) const PERSISTENT_VOLUMES: Resource = cluster(
 pub(super) struct PersistentVolume;
 
 impl Kind for PersistentVolume {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::NodeGraph(Related::Volume))
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::NodeGraph(NodeGraphObject::Volume))
     }
 
     fn warnings_on_create(&self, new: &Written<'_>, _context: &Context<'_>) -> Vec<String> {
@@ -164,7 +165,7 @@ fn phase_transition(object: &mut Object, old: &Object, context: &Context<'_>) {
     let is_unset = !status.contains_key(TIME);
     if text(status, "phase") == text(&old_status, "phase") {
         if is_unset {
-            take_over(status, &old_status, TIME);
+            copy_field(status, &old_status, TIME);
         }
     } else if is_unset || status.get(TIME) == old_status.get(TIME) {
         status.insert(TIME.to_owned(), Value::from(context.now.to_string()));

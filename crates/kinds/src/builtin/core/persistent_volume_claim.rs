@@ -8,7 +8,7 @@ use crate::builtin::core::persistent_volume::{
 use crate::builtin::core::pod::warnings::of_claim;
 use crate::builtin::core::resource_name::{is_native, quantity_value};
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::{check_label, take_over};
+use crate::checks::{check_label, copy_field};
 use crate::equality::semantically_equal;
 use crate::kind::{CHANGE, Context, Deletion, Kind, Resource, Written, namespaced, sub};
 use crate::object::{Object, at_mut, fill, fill_text, get, get_mut, has, open, text, with};
@@ -330,7 +330,7 @@ fn claim_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
     };
     let (mut new, mut former) = (spec.clone(), old_spec.clone());
     if text(old_spec, "volumeName").is_empty() {
-        take_over(&mut former, spec, "volumeName");
+        copy_field(&mut former, spec, "volumeName");
     }
     let (class, old_class) = (annotation(object), annotation(old));
     let is_upgrade = !has(old_spec, "storageClassName") && has(spec, "storageClassName");
@@ -352,7 +352,7 @@ fn claim_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
             ));
         }
         if is_upgrade && old_class.is_empty() {
-            take_over(&mut new, old_spec, "storageClassName");
+            copy_field(&mut new, old_spec, "storageClassName");
         }
     }
     let is_bound = get(object, "status").is_some_and(|status| text(status, "phase") == "Bound");
@@ -367,7 +367,7 @@ fn claim_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
         };
         requests(&mut new);
         requests(&mut former);
-        take_over(&mut new, old_spec, "volumeAttributesClassName");
+        copy_field(&mut new, old_spec, "volumeAttributesClassName");
     }
     let (new, former) = (Value::Object(new), Value::Object(former));
     let is_same = type_of("", "v1", "PersistentVolumeClaim")

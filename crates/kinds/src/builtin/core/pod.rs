@@ -14,8 +14,8 @@ use crate::cells::{Common, Row, cell, read};
 use crate::checks::ip_warning;
 use crate::kind::{
     CHANGE, CREATE, Context, Deletion, FieldSelector, Generation, Kind, NAME, NAMESPACE, NewStatus,
-    PROXY, Related, Resource, SPEC, STREAM, ServerPart, Written, absent, first_of, flag_selector,
-    namespaced, select, sub,
+    NodeGraphObject, PROXY, Resource, SPEC, STREAM, ServerComponent, Written, absent, first_of,
+    flag_selector, namespaced, select, sub,
 };
 use crate::object::with;
 pub(in crate::builtin) use defaults::{labels_default, template as template_defaults};
@@ -102,8 +102,8 @@ impl Kind for Pod {
         }
     }
 
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::NodeGraph(Related::Pod))
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::NodeGraph(NodeGraphObject::Pod))
     }
 
     fn new_status(&self) -> NewStatus {

@@ -1,6 +1,6 @@
 //! Secrets.
 
-use crate::builtin::core::config_map::{MAX_DATA, bytes, sealed};
+use crate::builtin::core::config_map::{MAX_DATA, bytes, validate_immutable};
 use crate::cells::Cell;
 use crate::checks::{immutable, pem_types, required};
 use crate::kind::NAME;
@@ -227,5 +227,5 @@ fn secret_update(errors: &mut FieldErrors, object: &Object, old: &Object) {
         (object.get("type"), old.get("type")),
         &Path::root("type"),
     );
-    sealed(errors, object, old, &["data"]);
+    validate_immutable(errors, object, old, &["data"]);
 }

@@ -7,11 +7,11 @@ use crate::builtin::core::pod::port_or_name;
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::{
     LABEL_NAMES, check_endpoint_ip, check_label, check_legacy_cidr, check_legacy_ip, cidr_warnings,
-    dual_stack_failure, ip_warning, parse_ip_sloppy, take_over,
+    copy_field, dual_stack_failure, ip_warning, parse_ip_sloppy,
 };
 use crate::kind::{
-    CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, PROXY, Resource, ServerPart,
-    Written, namespaced, select, sub,
+    CHANGE, Context, Deletion, FieldSelector, Kind, NAME, NAMESPACE, PROXY, Resource,
+    ServerComponent, Written, namespaced, select, sub,
 };
 use crate::object::{
     Object, at_mut, each, fill, fill_text, get, get_mut, has, is_empty, list, number, text, with,
@@ -52,8 +52,8 @@ const SELECTABLE: &[FieldSelector] = &[
 pub(super) struct Service;
 
 impl Kind for Service {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::Services)
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::Services)
     }
 
     fn validate_status(&self, errors: &mut FieldErrors, new: &Written<'_>, old: &Written<'_>) {
@@ -881,17 +881,17 @@ fn keep_allocated(object: &mut Object, old: &Object) {
     };
     if needs_cluster_ip(old_spec) && needs_cluster_ip(spec) {
         if text(spec, "clusterIP").is_empty() {
-            take_over(spec, old_spec, "clusterIP");
+            copy_field(spec, old_spec, "clusterIP");
         }
         if is_empty(spec, "clusterIPs") && !is_empty(old_spec, "clusterIPs") {
-            take_over(spec, old_spec, "clusterIPs");
+            copy_field(spec, old_spec, "clusterIPs");
         }
     }
     let address = text(spec, "clusterIP").to_owned();
     let former = text(old_spec, "clusterIP");
     if address == former {
         if is_empty(spec, "clusterIPs") && !is_empty(old_spec, "clusterIPs") {
-            take_over(spec, old_spec, "clusterIPs");
+            copy_field(spec, old_spec, "clusterIPs");
         }
     } else if list(spec, "clusterIPs") == list(old_spec, "clusterIPs") {
         // A client of the singular field changes or clears it only.
@@ -907,7 +907,7 @@ fn keep_allocated(object: &mut Object, old: &Object) {
     let needs_health =
         |spec: &Object| is_balancer(spec) && text(spec, "externalTrafficPolicy") == "Local";
     if needs_health(old_spec) && needs_health(spec) && number(spec, "healthCheckNodePort") == 0 {
-        take_over(spec, old_spec, "healthCheckNodePort");
+        copy_field(spec, old_spec, "healthCheckNodePort");
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
 use crate::checks::{check_endpoint_ip, check_ip, check_label, check_legacy_ip, ip_warning};
-use crate::kind::{Context, Generation, Kind, Resource, ServerPart, Written, namespaced};
+use crate::kind::{Context, Generation, Kind, Resource, ServerComponent, Written, namespaced};
 use crate::object::{Object, each, fill, with};
 use lockgate_api::field::{FieldErrors, Shown};
 use lockgate_api::meta::names::check_label_value;
@@ -32,8 +32,8 @@ pub(super) const ENDPOINT_SLICES: Resource = namespaced(
 pub(super) struct EndpointSlice;
 
 impl Kind for EndpointSlice {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::EndpointSlices)
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::EndpointSlices)
     }
 
     fn prepare_create(&self, value: &mut Value, _context: &Context<'_>) {

@@ -2,10 +2,10 @@
 
 use crate::at::At;
 use crate::cells::{Common, Row, cell, read};
-use crate::checks::{check_label, take_over};
+use crate::checks::{check_label, copy_field};
 use crate::equality::semantically_equal;
 use crate::flow_control::{EXEMPT, mandatory_levels, mandatory_schemas};
-use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, ServerPart, Written, cluster, sub};
+use crate::kind::{CHANGE, Context, Kind, Resource, SPEC, ServerComponent, Written, cluster, sub};
 use crate::object::{Object, at_mut, fill, fill_number, get_mut, open, with};
 use crate::typed::{internal_form, member_type};
 use lockgate_api::field::{FieldError, FieldErrors, Shown};
@@ -62,8 +62,8 @@ impl Kind for FlowSchema {
         }
     }
 
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::FlowSchemas)
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::FlowSchemas)
     }
 
     fn validate_update(
@@ -135,8 +135,8 @@ impl Kind for PriorityLevelConfiguration {
         }
     }
 
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::PriorityLevels)
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::PriorityLevels)
     }
 
     fn validate_update(
@@ -218,7 +218,7 @@ fn level_defaults(object: &mut Object) {
 /// A status update does not change metadata except managed fields.
 fn keep_metadata(object: &mut Object, old: &Object) {
     let managed = at_mut(object, &["metadata"]).and_then(|meta| meta.remove("managedFields"));
-    take_over(object, old, "metadata");
+    copy_field(object, old, "metadata");
     if let (Some(managed), Some(metadata)) = (managed, open(object, "metadata")) {
         metadata.insert("managedFields".to_owned(), managed);
     }
@@ -310,7 +310,7 @@ fn flow_schema(errors: &mut FieldErrors, new: &Written<'_>) {
     for rule in at.at("rules").items() {
         flow_rule(errors, &rule);
     }
-    fixed(errors, new, "FlowSchema");
+    validate_mandatory(errors, new, "FlowSchema");
     conditions(errors, new.object());
 }
 
@@ -327,7 +327,7 @@ fn fixed_spec(kind: &str, name: &str) -> Option<Value> {
 }
 
 /// Mandatory objects are immutable.
-fn fixed(errors: &mut FieldErrors, new: &Written<'_>, kind: &str) {
+fn validate_mandatory(errors: &mut FieldErrors, new: &Written<'_>, kind: &str) {
     let name = new.metadata.name.as_str();
     let Some(fixed) = fixed_spec(kind, name) else {
         return;
@@ -548,7 +548,7 @@ fn priority_level(errors: &mut FieldErrors, new: &Written<'_>) {
         }
         _ => kind.one_of(errors, &["Exempt", "Limited"]),
     }
-    fixed(errors, new, "PriorityLevelConfiguration");
+    validate_mandatory(errors, new, "PriorityLevelConfiguration");
     conditions(errors, new.object());
 }
 

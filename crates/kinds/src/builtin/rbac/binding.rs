@@ -3,7 +3,7 @@
 use crate::cells::read;
 use crate::cells::{Common, Row, cell};
 use crate::checks::{invalid_each, required};
-use crate::kind::{Context, Kind, Resource, ServerPart, Written, cluster, namespaced};
+use crate::kind::{Context, Kind, Resource, ServerComponent, Written, cluster, namespaced};
 use crate::object::{Object, each, fill_text, get, get_mut, list, text, with};
 use crate::typed::{internal_form, member_type};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
@@ -42,8 +42,8 @@ pub(super) struct Binding {
 }
 
 impl Kind for Binding {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::RoleBindings)
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::RoleBindings)
     }
 
     fn apply_defaults(&self, value: &mut Value) {

@@ -3,7 +3,7 @@
 use crate::at::At;
 use crate::checks::invalid_json;
 use crate::checks::wire;
-use crate::kind::{Context, Kind, Resource, ServerPart, Written, cluster, namespaced};
+use crate::kind::{Context, Kind, Resource, ServerComponent, Written, cluster, namespaced};
 use crate::object::{Object, is_empty, list};
 use lockgate_api::field::{FieldError, FieldErrors, Path, Shown};
 use lockgate_api::meta::label_selector::{ExpressionValues, LabelSelector};
@@ -39,8 +39,8 @@ pub(super) const CLUSTER_ROLES: Resource = cluster(
 pub(super) struct Role;
 
 impl Kind for Role {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::Roles)
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::Roles)
     }
 
     fn name_rules(&self) -> NameRules {
@@ -76,8 +76,8 @@ impl Kind for Role {
 pub(super) struct ClusterRole;
 
 impl Kind for ClusterRole {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::Roles)
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::Roles)
     }
 
     fn name_rules(&self) -> NameRules {

@@ -6,7 +6,8 @@ use crate::builtin::core::persistent_volume::{volume_source, volume_spec};
 use crate::builtin::core::volume_source::driver_name;
 use crate::cells::{Common, Row, cell, read};
 use crate::kind::{
-    CHANGE, Context, Deletion, Kind, Related, Resource, ServerPart, Written, cluster, sub,
+    CHANGE, Context, Deletion, Kind, NodeGraphObject, Resource, ServerComponent, Written, cluster,
+    sub,
 };
 use crate::object::{Object, at_mut, with};
 use crate::typed::member_type;
@@ -37,8 +38,8 @@ pub(super) const VOLUME_ATTACHMENTS: Resource = cluster(
 pub(super) struct VolumeAttachment;
 
 impl Kind for VolumeAttachment {
-    fn configures(&self) -> Option<ServerPart> {
-        Some(ServerPart::NodeGraph(Related::Attachment))
+    fn component(&self) -> Option<ServerComponent> {
+        Some(ServerComponent::NodeGraph(NodeGraphObject::Attachment))
     }
 
     fn validate_update(

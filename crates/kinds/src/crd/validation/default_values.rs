@@ -28,13 +28,13 @@ pub(super) fn validate(schema: Props<'_>, must_be_pruned: bool, place: &Path<'_>
         errors: FieldErrors::new(),
         budget: VALIDATION_RULES_BUDGET,
     };
-    let around = Around {
+    let enclosing = Enclosing {
         resource: &root,
         steps: None,
         in_metadata: false,
     };
     // Stops once the CEL cost budget is exhausted.
-    let _ = checker.check(&root, true, &around, place);
+    let _ = checker.check(&root, true, &enclosing, place);
     checker.errors
 }
 
@@ -70,14 +70,14 @@ fn same_defaults(one: &Node, other: &Node) -> bool {
 
 /// The resource that contains a schema, and the path of the schema in it.
 #[derive(Debug, Clone, Copy)]
-struct Around<'a> {
+struct Enclosing<'a> {
     resource: &'a Node,
     /// The last step of the path, and the previous ones.
     steps: Option<(&'a Self, Step<'a>)>,
     in_metadata: bool,
 }
 
-impl<'a> Around<'a> {
+impl<'a> Enclosing<'a> {
     fn below(&'a self, step: Step<'a>) -> Self {
         Self {
             steps: Some((self, step)),
@@ -86,15 +86,15 @@ impl<'a> Around<'a> {
     }
 
     /// An otherwise empty resource with a value at this path.
-    fn surround(&self, value: &Json) -> Json {
+    fn wrap(&self, value: &Json) -> Json {
         let mut value = copy(value);
-        let mut around = self;
-        while let Some((parent, step)) = around.steps {
+        let mut enclosing = self;
+        while let Some((parent, step)) = enclosing.steps {
             value = match step {
                 Step::Field(name) => Json::Object([(name.to_owned(), value)].into_iter().collect()),
                 Step::Index => Json::Array(vec![value]),
             };
-            around = parent;
+            enclosing = parent;
         }
         if let Some(entries) = value.as_object_mut() {
             entries.entry("kind").or_insert_with(|| "Validation".into());
@@ -120,34 +120,34 @@ impl Checker {
         &mut self,
         schema: &Node,
         is_root: bool,
-        around: &Around<'_>,
+        enclosing: &Enclosing<'_>,
         place: &Path<'_>,
     ) -> Result<(), Exhausted> {
         let is_resource = is_root || schema.embedded;
-        let own = Around {
+        let own = Enclosing {
             resource: schema,
             steps: None,
             in_metadata: false,
         };
-        let around = if is_resource { &own } else { around };
+        let enclosing = if is_resource { &own } else { enclosing };
         if let Some(default) = &schema.default {
             let place = place.child("default");
-            if around.in_metadata {
-                self.check_in_metadata(schema, default, around, &place)?;
+            if enclosing.in_metadata {
+                self.check_in_metadata(schema, default, enclosing, &place)?;
             } else {
                 self.check_default(schema, default, is_resource, &place)?;
             }
         }
         if let Some(items) = &schema.items {
-            let around = around.below(Step::Index);
-            self.check(items, false, &around, &place.child("items"))?;
+            let enclosing = enclosing.below(Step::Index);
+            self.check(items, false, &enclosing, &place.child("items"))?;
         }
         let properties = place.child("properties");
         for (name, property) in &schema.properties {
-            let mut around = around.below(Step::Field(name));
-            around.in_metadata |=
+            let mut enclosing = enclosing.below(Step::Field(name));
+            enclosing.in_metadata |=
                 is_resource && matches!(&**name, "metadata" | "apiVersion" | "kind");
-            self.check(property, false, &around, &properties.key(name))?;
+            self.check(property, false, &enclosing, &properties.key(name))?;
         }
         Ok(())
     }
@@ -198,18 +198,18 @@ impl Checker {
         &mut self,
         schema: &Node,
         default: &Json,
-        around: &Around<'_>,
+        enclosing: &Enclosing<'_>,
         place: &Path<'_>,
     ) -> Result<(), Exhausted> {
-        let mut object = around.surround(default);
+        let mut object = enclosing.wrap(default);
         let root = Path::ROOT;
         let coerced =
-            metadata::coerce_resource(around.resource, &mut object, Malformed::Refuse, &root);
+            metadata::coerce_resource(enclosing.resource, &mut object, Malformed::Refuse, &root);
         let reason = match coerced {
             Err(error) => Some(error.to_string()),
             Ok(()) => {
                 let mut found = FieldErrors::new();
-                metadata::validate_resource(around.resource, &object, &root, &mut found);
+                metadata::validate_resource(enclosing.resource, &object, &root, &mut found);
                 (!found.is_empty()).then(|| aggregate(&found))
             }
         };

@@ -18,7 +18,7 @@ use crate::structural::error;
 use crate::structural::field_path::{self, Brackets};
 use crate::structural::path::Path;
 use crate::structural::props::{Items, Props, SchemaOrBool};
-use crate::structural::schema::{MAX_DEPTH, Node, check_seen_by_rules};
+use crate::structural::schema::{MAX_DEPTH, Node, check_rule_schema_limit};
 
 const RULES: &str = "x-kubernetes-validations";
 
@@ -100,7 +100,7 @@ pub(super) fn check_size(schema: Props<'_>) -> Option<SchemaError> {
         }
         stack.extend(below(schema).into_iter().map(|below| (below, depth + 1)));
     }
-    check_seen_by_rules(schema).err()
+    check_rule_schema_limit(schema).err()
 }
 
 /// Returns true if a schema has a type that OpenAPI does not define.

@@ -11,7 +11,7 @@ use lockgate_api::meta::label_selector::LabelSelector;
 use lockgate_go::json::to_string;
 use lockgate_go::quantity::Quantity;
 
-use crate::checks::take_over;
+use crate::checks::copy_field;
 use crate::object::{Object, get, get_mut, has, list, open, text};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -46,7 +46,7 @@ pub(super) fn take_over_annotations(object: &mut Object, old: Option<&Object>, k
         return;
     };
     for key in keys {
-        take_over(annotations, &former, key);
+        copy_field(annotations, &former, key);
     }
     if annotations.is_empty() {
         metadata.remove("annotations");

@@ -10,7 +10,7 @@ use lockgate_go::quantity::Quantity;
 use crate::object::{Object, each, get, get_mut, is_empty, list, number, text};
 
 use super::validation::drop_disabled_status;
-use crate::checks::{reset_metadata, take_over};
+use crate::checks::{copy_field, reset_metadata};
 use crate::kind::Context;
 
 /// The prefix of the annotations with containers' AppArmor profiles.
@@ -127,7 +127,7 @@ pub(super) fn prepare_create(pod: &mut Value, context: &Context<'_>) {
 }
 
 /// The AppArmor annotation of a container without the field.
-pub(super) struct NotedProfile {
+pub(super) struct AppArmorAnnotation {
     list: &'static str,
     index: usize,
     /// The key of the annotation.
@@ -139,7 +139,7 @@ pub(super) struct NotedProfile {
 /// The deprecated annotations that the fields replaced.
 ///
 /// UPSTREAM: pkg/registry/core/pod/strategy.go (applyAppArmorVersionSkew)
-pub(super) fn app_armor(pod: &Value) -> Vec<NotedProfile> {
+pub(super) fn app_armor(pod: &Value) -> Vec<AppArmorAnnotation> {
     let mut noted = Vec::new();
     let annotations = pod.pointer("/metadata/annotations");
     let (Some(annotations), Some(spec)) = (annotations, pod.get("spec")) else {
@@ -161,7 +161,7 @@ pub(super) fn app_armor(pod: &Value) -> Vec<NotedProfile> {
             let profile = profile_of(text);
             let is_told = profile.is_some() && profile.as_ref() == of_pod;
             if own.is_none_or(Value::is_null) && !is_told {
-                noted.push(NotedProfile {
+                noted.push(AppArmorAnnotation {
                     list,
                     index,
                     key,
@@ -188,11 +188,11 @@ fn profile_of(annotation: &str) -> Option<Value> {
 }
 
 pub(super) fn prepare_status_update(pod: &mut Object, old: &Object) {
-    take_over(pod, old, "spec");
+    copy_field(pod, old, "spec");
     if let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("deletionTimestamp");
         if let Some(old) = get(old, "metadata") {
-            take_over(metadata, old, "ownerReferences");
+            copy_field(metadata, old, "ownerReferences");
         }
     }
     let none = Object::new();
@@ -216,7 +216,7 @@ pub(super) fn prepare_status_update(pod: &mut Object, old: &Object) {
 fn keep_observed_generations(status: &mut Object, old: &Object) {
     const GENERATION: &str = "observedGeneration";
     if number(status, GENERATION) == 0 && number(old, GENERATION) != 0 {
-        take_over(status, old, GENERATION);
+        copy_field(status, old, GENERATION);
     }
     let mut former: Vec<&Object> = list(old, "conditions")
         .iter()
@@ -229,7 +229,7 @@ fn keep_observed_generations(status: &mut Object, old: &Object) {
         };
         let old = former.remove(place);
         if number(condition, GENERATION) == 0 && number(old, GENERATION) != 0 {
-            take_over(condition, old, GENERATION);
+            copy_field(condition, old, GENERATION);
         }
     });
 }
@@ -240,8 +240,8 @@ pub(super) fn prepare_ephemeral_containers(pod: &mut Object, old: &Object) {
         .get_mut("spec")
         .and_then(Value::as_object_mut)
         .and_then(|spec| spec.remove("ephemeralContainers"));
-    take_over(pod, old, "spec");
-    take_over(pod, old, "status");
+    copy_field(pod, old, "spec");
+    copy_field(pod, old, "status");
     reset_metadata(pod, old);
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("ephemeralContainers");
@@ -279,17 +279,17 @@ pub(super) fn prepare_resize(pod: &mut Object, old: &Object) {
             merged.insert(key.to_owned(), Value::Array(containers));
         }
     }
-    take_over(&mut merged, spec, "resources");
+    copy_field(&mut merged, spec, "resources");
     pod.insert("spec".to_owned(), Value::Object(merged));
-    take_over(pod, old, "status");
+    copy_field(pod, old, "status");
     reset_metadata(pod, old);
 }
 
 fn resized(new: &Value, current: &Value) -> Value {
     let mut merged = current.clone();
     if let (Some(merged), Some(new)) = (merged.as_object_mut(), new.as_object()) {
-        take_over(merged, new, "resources");
-        take_over(merged, new, "resizePolicy");
+        copy_field(merged, new, "resources");
+        copy_field(merged, new, "resizePolicy");
     }
     merged
 }

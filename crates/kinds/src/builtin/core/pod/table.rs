@@ -9,7 +9,7 @@ use crate::cells::since;
 use crate::cells::{Common, Row, cell};
 
 /// The summary of a Pod's containers.
-struct Story {
+struct StatusSummary {
     word: String,
     ready: usize,
     restarts: i64,
@@ -17,7 +17,7 @@ struct Story {
     last_restart: Option<String>,
 }
 
-impl Story {
+impl StatusSummary {
     /// Counts the restarts of a container.
     fn add_restarts(&mut self, status: &Value) {
         self.restarts += integer(status, "/restartCount");
@@ -45,12 +45,12 @@ pub(super) fn row(pod: &Value, common: &Common<'_>) -> Row {
         .filter(|container| is_sidecar(container))
         .count();
     let total = items(pod, "/spec/containers").len() + sidecars;
-    let story = tell(pod, &init);
-    let restarts = match &story.last_restart {
-        Some(time) if story.restarts != 0 => {
-            format!("{} ({} ago)", story.restarts, since(time, common.now))
+    let summary = summarize(pod, &init);
+    let restarts = match &summary.last_restart {
+        Some(time) if summary.restarts != 0 => {
+            format!("{} ({} ago)", summary.restarts, since(time, common.now))
         }
-        _ => story.restarts.to_string(),
+        _ => summary.restarts.to_string(),
     };
     let address = match text(pod, "/status/podIPs/0/ip") {
         "" => text_or(pod, "/status/podIP", "<none>"),
@@ -58,8 +58,8 @@ pub(super) fn row(pod: &Value, common: &Common<'_>) -> Row {
     };
     let cells = vec![
         cell(common.name),
-        cell(format!("{}/{total}", story.ready)),
-        cell(story.word),
+        cell(format!("{}/{total}", summary.ready)),
+        cell(summary.word),
         cell(restarts),
         cell(common.age.as_str()),
         cell(address),
@@ -74,9 +74,9 @@ fn is_sidecar(container: &Value) -> bool {
     text(container, "/restartPolicy") == "Always"
 }
 
-fn tell(pod: &Value, init: &BTreeMap<&str, &Value>) -> Story {
+fn summarize(pod: &Value, init: &BTreeMap<&str, &Value>) -> StatusSummary {
     let phase = text(pod, "/status/phase");
-    let mut story = Story {
+    let mut summary = StatusSummary {
         word: text_or(pod, "/status/reason", phase),
         ready: 0,
         restarts: 0,
@@ -87,42 +87,42 @@ fn tell(pod: &Value, init: &BTreeMap<&str, &Value>) -> Story {
             && text(condition, "/reason") == "SchedulingGated"
     });
     if gated {
-        story.word = String::from("SchedulingGated");
+        summary.word = String::from("SchedulingGated");
     }
-    let mut sidecars = Story {
+    let mut sidecars = StatusSummary {
         word: String::new(),
         ready: 0,
         restarts: 0,
         last_restart: None,
     };
-    let initializing = tell_init(pod, init, &mut story, &mut sidecars);
+    let initializing = summarize_init(pod, init, &mut summary, &mut sidecars);
     if !initializing || holds(pod, "Initialized") {
-        story.restarts = sidecars.restarts;
-        story.last_restart = sidecars.last_restart;
-        tell_containers(pod, &mut story);
+        summary.restarts = sidecars.restarts;
+        summary.last_restart = sidecars.last_restart;
+        summarize_containers(pod, &mut summary);
     }
     if is_deleted(pod) {
         if text(pod, "/status/reason") == "NodeLost" {
-            story.word = String::from("Unknown");
+            summary.word = String::from("Unknown");
         } else if !matches!(phase, "Failed" | "Succeeded") {
-            story.word = String::from("Terminating");
+            summary.word = String::from("Terminating");
         }
     }
-    story
+    summary
 }
 
 /// Summarizes init containers; returns true if one is not finished.
-fn tell_init(
+fn summarize_init(
     pod: &Value,
     init: &BTreeMap<&str, &Value>,
-    story: &mut Story,
-    sidecars: &mut Story,
+    summary: &mut StatusSummary,
+    sidecars: &mut StatusSummary,
 ) -> bool {
     for (index, status) in items(pod, "/status/initContainerStatuses")
         .iter()
         .enumerate()
     {
-        story.add_restarts(status);
+        summary.add_restarts(status);
         let is_sidecar = init
             .get(text(status, "/name"))
             .is_some_and(|container| is_sidecar(container));
@@ -137,17 +137,17 @@ fn tell_init(
             Some(end) if integer(end, "/exitCode") == 0 => continue,
             _ if is_sidecar && is_true(status, "/started") => {
                 if is_true(status, "/ready") {
-                    story.ready += 1;
+                    summary.ready += 1;
                 }
                 continue;
             }
-            Some(end) => story.word = format!("Init:{}", ended(end)),
+            Some(end) => summary.word = format!("Init:{}", termination_reason(end)),
             None if !waits_for.is_empty() && waits_for != "PodInitializing" => {
-                story.word = format!("Init:{waits_for}");
+                summary.word = format!("Init:{waits_for}");
             }
             None => {
                 let all = items(pod, "/spec/initContainers").len();
-                story.word = format!("Init:{index}/{all}");
+                summary.word = format!("Init:{index}/{all}");
             }
         }
         return true;
@@ -156,7 +156,7 @@ fn tell_init(
 }
 
 /// The reason of a termination.
-fn ended(end: &Value) -> String {
+fn termination_reason(end: &Value) -> String {
     match (text(end, "/reason"), integer(end, "/signal")) {
         ("", 0) => format!("ExitCode:{}", integer(end, "/exitCode")),
         ("", signal) => format!("Signal:{signal}"),
@@ -164,11 +164,11 @@ fn ended(end: &Value) -> String {
     }
 }
 
-fn tell_containers(pod: &Value, story: &mut Story) {
+fn summarize_containers(pod: &Value, summary: &mut StatusSummary) {
     let mut runs = false;
     let mut error = String::new();
     for status in items(pod, "/status/containerStatuses").iter().rev() {
-        story.add_restarts(status);
+        summary.add_restarts(status);
         let waits_for = text(status, "/state/waiting/reason");
         let end = status
             .pointer("/state/terminated")
@@ -177,25 +177,25 @@ fn tell_containers(pod: &Value, story: &mut Story) {
             .pointer("/state/running")
             .is_some_and(Value::is_object);
         if !waits_for.is_empty() {
-            story.word = waits_for.to_owned();
+            summary.word = waits_for.to_owned();
         } else if let Some(end) = end {
-            story.word = ended(end);
+            summary.word = termination_reason(end);
             if integer(end, "/exitCode") != 0 {
-                error.clone_from(&story.word);
+                error.clone_from(&summary.word);
             }
         } else if is_true(status, "/ready") && runs_now {
             runs = true;
-            story.ready += 1;
+            summary.ready += 1;
         }
     }
     // A Pod with a running container is not completed.
-    if story.word == "Completed" {
+    if summary.word == "Completed" {
         if runs && holds_any(pod, "Ready") {
-            story.word = String::from("Running");
+            summary.word = String::from("Running");
         } else if !error.is_empty() {
-            story.word = error;
+            summary.word = error;
         } else if runs {
-            story.word = String::from("NotReady");
+            summary.word = String::from("NotReady");
         }
     }
 }

@@ -276,7 +276,7 @@ fn volumes<'v>(errors: &mut FieldErrors, spec: &Spec<'_, '_, 'v>) -> BTreeMap<&'
             }
         }
     }
-    let allows_distant_token = spec.rules.old.is_some_and(has_distant_token);
+    let allows_distant_token = spec.rules.old.is_some_and(has_token_outside_volume);
     let mut valid = BTreeMap::new();
     for volume in list_at.items() {
         let name = volume.at("name");
@@ -316,7 +316,7 @@ fn volumes<'v>(errors: &mut FieldErrors, spec: &Spec<'_, '_, 'v>) -> BTreeMap<&'
 }
 
 /// Returns true if the path of a projected token is outside its volume.
-fn has_distant_token(spec: &Object) -> bool {
+fn has_token_outside_volume(spec: &Object) -> bool {
     let sources = list(spec, "volumes")
         .iter()
         .filter_map(|volume| volume.pointer("/projected/sources")?.as_array())

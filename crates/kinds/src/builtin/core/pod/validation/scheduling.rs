@@ -17,7 +17,7 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// Returns true if the old spec violates a rule, which is then not enforced.
-fn was_broken(old: Option<&Object>, rule: impl FnOnce(&mut FieldErrors, &At<'_, '_>)) -> bool {
+fn old_violates(old: Option<&Object>, rule: impl FnOnce(&mut FieldErrors, &At<'_, '_>)) -> bool {
     let Some(old) = old else {
         return false;
     };
@@ -38,7 +38,7 @@ pub(super) fn affinity(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>) {
     let nodes = affinity.at("nodeAffinity");
     let required = nodes.at(REQUIRED);
     if required.is_set() {
-        let allows_values = was_broken(spec.rules.old, |errors, old| {
+        let allows_values = old_violates(spec.rules.old, |errors, old| {
             let affinity = old.at("affinity");
             let nodes = affinity.at("nodeAffinity");
             let required = nodes.at(REQUIRED);
@@ -57,7 +57,7 @@ pub(super) fn affinity(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>) {
         weight(errors, &term);
         node_selector_term(errors, &term.at("preference"), true);
     }
-    let was_invalid = was_broken(spec.rules.old, |errors, old| {
+    let was_invalid = old_violates(spec.rules.old, |errors, old| {
         let affinity = old.at("affinity");
         for key in ["podAffinity", "podAntiAffinity"] {
             let pods = affinity.at(key);
@@ -176,7 +176,7 @@ fn label_keys(
 
 pub(super) fn topology_spread(errors: &mut FieldErrors, spec: &Spec<'_, '_, '_>) {
     let all = spec.at.at("topologySpreadConstraints");
-    let allows_selector = was_broken(spec.rules.old, |errors, old| {
+    let allows_selector = old_violates(spec.rules.old, |errors, old| {
         for constraint in old.at("topologySpreadConstraints").items() {
             constraint.at("labelSelector").label_selector(errors);
         }

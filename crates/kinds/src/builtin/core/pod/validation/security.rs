@@ -662,6 +662,6 @@ fn on_windows(errors: &mut FieldErrors, spec: &At<'_, '_>) {
 }
 
 /// An empty path.
-pub(super) fn nowhere() -> At<'static, 'static> {
+pub(super) fn empty_path() -> At<'static, 'static> {
     At::new(Path::root(""), None)
 }

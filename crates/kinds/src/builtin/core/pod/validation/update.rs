@@ -3,10 +3,10 @@
 use lockgate_api::field::{FieldErrors, Path, Shown};
 use serde_json::Value;
 
-use super::security::nowhere;
+use super::security::empty_path;
 use super::{APP_ARMOR, MIRROR, metadata_and_spec, pod_annotations, scheduling};
 use crate::at::At;
-use crate::checks::take_over;
+use crate::checks::copy_field;
 use crate::equality::semantically_equal;
 use crate::object::{Object, get, list, number, text};
 use crate::typed::{Form, Type, internal_diff, type_of};
@@ -72,7 +72,7 @@ fn fixed_members(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object, old: 
     }
     let mut munged = spec.clone();
     for key in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
-        take_over(&mut munged, old, key);
+        copy_field(&mut munged, old, key);
     }
     for key in ["containers", "initContainers"] {
         let images: Vec<Value> = list(old, key)
@@ -92,7 +92,7 @@ fn fixed_members(errors: &mut FieldErrors, at: &At<'_, '_>, spec: &Object, old: 
     }
     const GRACE: &str = "terminationGracePeriodSeconds";
     if number(old, GRACE) < 0 && number(&munged, GRACE) == 1 {
-        take_over(&mut munged, old, GRACE);
+        copy_field(&mut munged, old, GRACE);
     }
     if !list(old, "schedulingGates").is_empty() {
         gated_members(errors, at, &mut munged, old);
@@ -119,7 +119,7 @@ fn gated_members(errors: &mut FieldErrors, at: &At<'_, '_>, munged: &mut Object,
                 "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
             );
         }
-        take_over(munged, old, "nodeSelector");
+        copy_field(munged, old, "nodeSelector");
     }
     let nodes = |spec: &Object| {
         let affinity = get(spec, "affinity");
@@ -275,7 +275,7 @@ pub(in super::super) fn ephemeral_containers(
     if is_mirror(old) {
         errors.clear();
         let detail = "static pods do not support ephemeral containers";
-        return nowhere().forbidden(errors, detail);
+        return empty_path().forbidden(errors, detail);
     }
     let spec = At::root(object, "spec");
     let at = spec.at("ephemeralContainers");
@@ -311,7 +311,7 @@ pub(in super::super) fn resize(errors: &mut FieldErrors, object: &Object, old: &
         } else {
             "windows pods cannot be resized"
         };
-        return nowhere().forbidden(errors, detail);
+        return empty_path().forbidden(errors, detail);
     }
     let at = At::root(object, "spec");
     let class = super::super::quality_of_service(&Value::Object(object.clone()));

@@ -89,7 +89,7 @@ impl Id {
 
 /// A manager and its fields.
 #[derive(Debug, Clone)]
-pub(super) struct Owner {
+pub(super) struct Manager {
     pub(super) id: Id,
     /// The version of the field names.
     pub(super) api_version: String,
@@ -97,7 +97,7 @@ pub(super) struct Owner {
     pub(super) time: Option<Time>,
 }
 
-impl Owner {
+impl Manager {
     pub(super) fn has_applied(&self) -> bool {
         self.id.operation == Operation::Apply
     }
@@ -109,47 +109,57 @@ impl Owner {
 
 /// All managers of an object, with unique [`Id`]s.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Owners {
-    pub(super) list: Vec<Owner>,
+pub(super) struct Managers {
+    pub(super) list: Vec<Manager>,
 }
 
-impl Owners {
+impl Managers {
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    pub(super) fn get(&self, id: &Id) -> Option<&Owner> {
-        self.list.iter().find(|owner| owner.id == *id)
+    pub(super) fn get(&self, id: &Id) -> Option<&Manager> {
+        self.list
+            .iter()
+            .find(|field_manager| field_manager.id == *id)
     }
 
     /// Removes a manager.
-    pub(super) fn take(&mut self, id: &Id) -> Option<Owner> {
-        let at = self.list.iter().position(|owner| owner.id == *id)?;
+    pub(super) fn take(&mut self, id: &Id) -> Option<Manager> {
+        let at = self
+            .list
+            .iter()
+            .position(|field_manager| field_manager.id == *id)?;
         Some(self.list.swap_remove(at))
     }
 
     /// Adds or replaces a manager.
-    pub(super) fn put(&mut self, owner: Owner) {
-        match self.list.iter_mut().find(|other| other.id == owner.id) {
-            Some(other) => *other = owner,
-            None => self.list.push(owner),
+    pub(super) fn put(&mut self, field_manager: Manager) {
+        match self
+            .list
+            .iter_mut()
+            .find(|other| other.id == field_manager.id)
+        {
+            Some(other) => *other = field_manager,
+            None => self.list.push(field_manager),
         }
     }
 
     /// The managers by identity.
-    pub(super) fn into_map(self) -> BTreeMap<Id, Owner> {
+    pub(super) fn into_map(self) -> BTreeMap<Id, Manager> {
         let list = self.list.into_iter();
-        list.map(|owner| (owner.id.clone(), owner)).collect()
+        list.map(|field_manager| (field_manager.id.clone(), field_manager))
+            .collect()
     }
 
     /// Decodes the list of entries.
     pub(super) fn decode(list: &[Value]) -> Result<Self, ManagedFieldsError> {
-        let mut owners = BTreeMap::new();
+        let mut managers = BTreeMap::new();
         for (at, entry) in list.iter().enumerate() {
-            let owner = decode_entry(entry, at)?;
-            owners.insert(owner.id.clone(), owner);
+            let field_manager = decode_entry(entry, at)?;
+            managers.insert(field_manager.id.clone(), field_manager);
         }
-        Ok(owners.into())
+        Ok(managers.into())
     }
 
     /// Encodes the list of entries; `None` if it is empty.
@@ -170,10 +180,10 @@ impl Owners {
 }
 
 /// Clients can send as many entries as fit into an object, so operations on all managers use a map.
-impl From<BTreeMap<Id, Owner>> for Owners {
-    fn from(owners: BTreeMap<Id, Owner>) -> Self {
+impl From<BTreeMap<Id, Manager>> for Managers {
+    fn from(managers: BTreeMap<Id, Manager>) -> Self {
         Self {
-            list: owners.into_values().collect(),
+            list: managers.into_values().collect(),
         }
     }
 }
@@ -208,7 +218,7 @@ pub enum ManagedFieldsError {
     },
 }
 
-fn decode_entry(entry: &Value, at: usize) -> Result<Owner, ManagedFieldsError> {
+fn decode_entry(entry: &Value, at: usize) -> Result<Manager, ManagedFieldsError> {
     let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
     let operation = match text("operation") {
         "Apply" => Operation::Apply,
@@ -237,7 +247,7 @@ fn decode_entry(entry: &Value, at: usize) -> Result<Owner, ManagedFieldsError> {
             })?
         }
     };
-    Ok(Owner {
+    Ok(Manager {
         id,
         api_version: api_version.to_owned(),
         fields,
@@ -245,13 +255,13 @@ fn decode_entry(entry: &Value, at: usize) -> Result<Owner, ManagedFieldsError> {
     })
 }
 
-fn encode_entry(owner: Owner) -> Value {
-    let Owner {
+fn encode_entry(field_manager: Manager) -> Value {
+    let Manager {
         id,
         api_version,
         fields,
         time,
-    } = owner;
+    } = field_manager;
     let mut out = Map::new();
     let mut text = |name: &str, value: Cow<'_, str>| {
         if !value.is_empty() {

@@ -9,29 +9,29 @@ use tokio::sync::watch;
 
 /// The revisions up to which controllers have processed awaited objects, by key.
 #[derive(Debug, Default)]
-pub(crate) struct Settled(Mutex<HashMap<String, watch::Sender<u64>>>);
+pub(crate) struct Reconciled(Mutex<HashMap<String, watch::Sender<u64>>>);
 
-impl Settled {
+impl Reconciled {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<u64>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers to wait for a key, before its write.
-    pub(super) fn expect(&self, key: &str, patience: Duration) -> Settling<'_> {
+    pub(super) fn expect(&self, key: &str, timeout: Duration) -> PendingReconcile<'_> {
         let mut expected = self.lock();
         let sender = expected
             .entry(key.to_owned())
             .or_insert_with(|| watch::channel(0).0);
-        Settling {
+        PendingReconcile {
             seen: sender.subscribe(),
-            settled: self,
+            reconciled: self,
             key: key.to_owned(),
-            patience,
+            timeout,
         }
     }
 
     /// Notifies waiters that a controller has processed all writes up to a revision.
-    pub(crate) fn tell(&self, key: &str, revision: Revision) {
+    pub(crate) fn notify(&self, key: &str, revision: Revision) {
         if let Some(sender) = self.lock().get(key) {
             sender.send_modify(|seen| *seen = revision.0.max(*seen));
         }
@@ -40,25 +40,25 @@ impl Settled {
 
 /// A write that waits for a controller.
 #[derive(Debug)]
-pub(super) struct Settling<'s> {
+pub(super) struct PendingReconcile<'s> {
     seen: watch::Receiver<u64>,
-    settled: &'s Settled,
+    reconciled: &'s Reconciled,
     key: String,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Settling<'_> {
+impl PendingReconcile<'_> {
     /// Waits until the write with this revision is processed, or the timeout expires.
     pub(super) async fn wait(mut self, revision: Revision) {
-        let settled = self.seen.wait_for(|seen| *seen >= revision.0);
+        let reconciled = self.seen.wait_for(|seen| *seen >= revision.0);
         // A slower controller continues in the background.
-        let _ = tokio::time::timeout(self.patience, settled).await;
+        let _ = tokio::time::timeout(self.timeout, reconciled).await;
     }
 }
 
-impl Drop for Settling<'_> {
+impl Drop for PendingReconcile<'_> {
     fn drop(&mut self) {
-        let mut expected = self.settled.lock();
+        let mut expected = self.reconciled.lock();
         // This receiver is still counted.
         if expected
             .get(&self.key)
@@ -73,38 +73,38 @@ impl Drop for Settling<'_> {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(3600);
+    const TIMEOUT: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
     async fn waits_for_its_own_write_only() {
-        let settled = Settled::default();
-        let settling = settled.expect("/a", PATIENCE);
-        settled.tell("/a", Revision(3));
-        settled.tell("/b", Revision(9));
-        let mut waiting = std::pin::pin!(settling.wait(Revision(4)));
+        let reconciled = Reconciled::default();
+        let pending = reconciled.expect("/a", TIMEOUT);
+        reconciled.notify("/a", Revision(3));
+        reconciled.notify("/b", Revision(9));
+        let mut waiting = std::pin::pin!(pending.wait(Revision(4)));
         let looked = futures_util::poll!(waiting.as_mut());
         assert!(looked.is_pending(), "an older write was settled");
-        settled.tell("/a", Revision(4));
+        reconciled.notify("/a", Revision(4));
         waiting.await;
-        assert!(settled.lock().is_empty());
+        assert!(reconciled.lock().is_empty());
     }
 
     #[tokio::test]
     async fn does_not_miss_a_controller_that_is_faster() {
-        let settled = Settled::default();
-        let settling = settled.expect("/a", PATIENCE);
-        settled.tell("/a", Revision(4));
-        settling.wait(Revision(4)).await;
+        let reconciled = Reconciled::default();
+        let pending = reconciled.expect("/a", TIMEOUT);
+        reconciled.notify("/a", Revision(4));
+        pending.wait(Revision(4)).await;
     }
 
     #[tokio::test]
     async fn gives_up_in_the_end() {
-        let settled = Settled::default();
-        let one = settled.expect("/a", Duration::ZERO);
-        let other = settled.expect("/a", PATIENCE);
+        let reconciled = Reconciled::default();
+        let one = reconciled.expect("/a", Duration::ZERO);
+        let other = reconciled.expect("/a", TIMEOUT);
         one.wait(Revision(4)).await;
-        assert_eq!(settled.lock().len(), 1);
+        assert_eq!(reconciled.lock().len(), 1);
         drop(other);
-        assert!(settled.lock().is_empty());
+        assert!(reconciled.lock().is_empty());
     }
 }

@@ -27,7 +27,7 @@ const MAX_SHOWN_BODY: usize = 2048;
 
 /// A complete HTTP response.
 #[derive(Debug, Clone, Copy)]
-pub struct HttpAnswer<'b> {
+pub struct HttpResponse<'b> {
     /// The status code.
     pub code: u16,
     /// The `Content-Type`, if any.
@@ -38,7 +38,7 @@ pub struct HttpAnswer<'b> {
 
 /// The attributes of the request that its response must match.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'q> {
+pub struct ExpectedResponse<'q> {
     /// The version of the AdmissionReview.
     pub version: ReviewVersion,
     /// The `uid` of the request.
@@ -49,7 +49,7 @@ pub struct Question<'q> {
 
 /// A webhook's decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct AdmissionDecision {
     /// True if the request is allowed.
     pub allowed: bool,
     /// The reason of a denial.
@@ -67,7 +67,7 @@ pub struct Answer {
 /// A failed call or an invalid response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum AnswerError {
+pub enum ResponseError {
     /// The response is not an AdmissionReview.
     #[error("{message}")]
     Call {
@@ -85,9 +85,12 @@ pub enum AnswerError {
 ///
 /// # Errors
 ///
-/// The response is not an AdmissionReview, or does not match `question`.
-pub fn read(http: &HttpAnswer<'_>, question: &Question<'_>) -> Result<Answer, AnswerError> {
-    let http = &HttpAnswer {
+/// The response is not an AdmissionReview, or does not match `expected`.
+pub fn read(
+    http: &HttpResponse<'_>,
+    expected: &ExpectedResponse<'_>,
+) -> Result<AdmissionDecision, ResponseError> {
+    let http = &HttpResponse {
         // These two have no body, even if bytes follow the headers.
         body: if matches!(http.code, 204 | 304) {
             b""
@@ -97,26 +100,26 @@ pub fn read(http: &HttpAnswer<'_>, question: &Question<'_>) -> Result<Answer, An
         ..*http
     };
     check_http(http)?;
-    match question.version {
+    match expected.version {
         ReviewVersion::V1 => {
-            let review: v1::AdmissionReview = decode_review(http.body, question.version)?;
-            verify_v1(review, question)
+            let review: v1::AdmissionReview = decode_review(http.body, expected.version)?;
+            verify_v1(review, expected)
         }
         ReviewVersion::V1beta1 => {
-            let review: v1beta1::AdmissionReview = decode_review(http.body, question.version)?;
-            verify_v1beta1(review, question)
+            let review: v1beta1::AdmissionReview = decode_review(http.body, expected.version)?;
+            verify_v1beta1(review, expected)
         }
     }
 }
 
-fn call_error<T>(problem: impl ToString) -> Result<T, AnswerError> {
-    Err(AnswerError::Call {
+fn call_error<T>(problem: impl ToString) -> Result<T, ResponseError> {
+    Err(ResponseError::Call {
         message: problem.to_string(),
         code: None,
     })
 }
 
-fn check_http(http: &HttpAnswer<'_>) -> Result<(), AnswerError> {
+fn check_http(http: &HttpResponse<'_>) -> Result<(), ResponseError> {
     let content_type = http.content_type.map(|text| text.trim_matches([' ', '\t']));
     let content_type = content_type.filter(|text| !text.is_empty());
     let media_type = match content_type {
@@ -144,9 +147,9 @@ fn check_http(http: &HttpAnswer<'_>) -> Result<(), AnswerError> {
 
 /// The error of an unsuccessful status code. A `Status` with `Failure` in the body is the error
 /// itself.
-fn http_error(http: &HttpAnswer<'_>, is_text: bool) -> AnswerError {
+fn http_error(http: &HttpResponse<'_>, is_text: bool) -> ResponseError {
     if let Some(status) = failure_status(http.body) {
-        return AnswerError::Call {
+        return ResponseError::Call {
             message: status.message,
             code: Some(status.code),
         };
@@ -188,13 +191,13 @@ fn http_error(http: &HttpAnswer<'_>, is_text: bool) -> AnswerError {
                      information"
                 )
             };
-            return AnswerError::Call {
+            return ResponseError::Call {
                 message,
                 code: Some(code.into()),
             };
         }
     };
-    AnswerError::Call {
+    ResponseError::Call {
         message: message.to_owned(),
         code: Some(http.code.into()),
     }
@@ -251,7 +254,7 @@ fn parse(body: &[u8]) -> Result<Document, BodyError> {
 fn decode_review<T: WireStruct + Default>(
     body: &[u8],
     version: ReviewVersion,
-) -> Result<T, AnswerError> {
+) -> Result<T, ResponseError> {
     let document = parse(body).or_else(call_error)?;
     let mut type_meta = TypeMeta::read(document.root()).or_else(call_error)?;
     type_meta.complete(GROUP, version.name(), "AdmissionReview");
@@ -344,16 +347,19 @@ pub const GROUP_KINDS: [&str; 7] = [
 /// Kinds that are registered in any group and version.
 const UNVERSIONED_KINDS: [&str; 4] = ["APIVersions", "APIGroup", "APIGroupList", "APIResourceList"];
 
-fn invalid<T>(message: impl Into<String>) -> Result<T, AnswerError> {
-    Err(AnswerError::Invalid(message.into()))
+fn invalid<T>(message: impl Into<String>) -> Result<T, ResponseError> {
+    Err(ResponseError::Invalid(message.into()))
 }
 
-fn verify_v1(review: v1::AdmissionReview, question: &Question<'_>) -> Result<Answer, AnswerError> {
+fn verify_v1(
+    review: v1::AdmissionReview,
+    expected: &ExpectedResponse<'_>,
+) -> Result<AdmissionDecision, ResponseError> {
     let Some(response) = review.response else {
         return invalid("webhook response was absent");
     };
-    if response.uid != question.uid {
-        let (want, got) = (quote(question.uid), quote(&response.uid));
+    if response.uid != expected.uid {
+        let (want, got) = (quote(expected.uid), quote(&response.uid));
         return invalid(format!("expected response.uid={want}, got {got}"));
     }
     if (review.api_version.as_str(), review.kind.as_str())
@@ -366,7 +372,7 @@ fn verify_v1(review: v1::AdmissionReview, question: &Question<'_>) -> Result<Ans
     }
     let patch = response.patch.map(|bytes| bytes.0).unwrap_or_default();
     let patch_type = response.patch_type;
-    if !question.may_patch {
+    if !expected.may_patch {
         if !patch.is_empty() {
             return invalid("validating webhook may not return response.patch");
         }
@@ -386,7 +392,7 @@ fn verify_v1(review: v1::AdmissionReview, question: &Question<'_>) -> Result<Ans
         }
         _ => {}
     }
-    Ok(Answer {
+    Ok(AdmissionDecision {
         allowed: response.allowed,
         status: response.status,
         patch,
@@ -409,14 +415,14 @@ fn type_name(api_version: &str, kind: &str) -> String {
 /// Verifies a v1beta1 response: neither `uid` nor kind is checked, and any patch is a JSON Patch.
 fn verify_v1beta1(
     review: v1beta1::AdmissionReview,
-    question: &Question<'_>,
-) -> Result<Answer, AnswerError> {
+    expected: &ExpectedResponse<'_>,
+) -> Result<AdmissionDecision, ResponseError> {
     let Some(response) = review.response else {
         return invalid("webhook response was absent");
     };
     let patch = response
         .patch
-        .filter(|_| question.may_patch)
+        .filter(|_| expected.may_patch)
         .map(|bytes| bytes.0)
         .unwrap_or_default();
     let patch_type = if patch.is_empty() {
@@ -424,7 +430,7 @@ fn verify_v1beta1(
     } else {
         String::from("JSONPatch")
     };
-    Ok(Answer {
+    Ok(AdmissionDecision {
         allowed: response.allowed,
         status: response.status,
         patch,

@@ -9,20 +9,20 @@ use tokio::sync::Notify;
 
 /// The slots of all connections.
 #[derive(Debug)]
-pub(crate) struct Places {
-    most: usize,
-    taken: Arc<Mutex<Taken>>,
+pub(crate) struct Slots {
+    limit: usize,
+    table: Arc<Mutex<SlotTable>>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct SlotTable {
     count: usize,
     next: u64,
-    by_peer: HashMap<IpAddr, Vec<Seat>>,
+    by_peer: HashMap<IpAddr, Vec<SlotEntry>>,
 }
 
 #[derive(Debug)]
-struct Seat {
+struct SlotEntry {
     number: u64,
     idle: Arc<AtomicBool>,
     lost: Arc<Notify>,
@@ -30,42 +30,42 @@ struct Seat {
 
 /// The slot of one connection, released on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
-    taken: Arc<Mutex<Taken>>,
+pub(crate) struct Slot {
+    table: Arc<Mutex<SlotTable>>,
     peer: IpAddr,
     number: u64,
     idle: Arc<AtomicBool>,
     lost: Arc<Notify>,
 }
 
-impl Places {
-    pub(crate) fn new(most: usize) -> Self {
+impl Slots {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
-            most: most.max(1),
-            taken: Arc::default(),
+            limit: limit.max(1),
+            table: Arc::default(),
         }
     }
 
     /// Reserves a slot for a peer's connection. At the limit, one is freed: the peer with the most connections loses
     /// its oldest idle one. If none is idle, the new peer loses one of its own, or if it has much fewer, the other
     /// peer its newest. `None` if no connection can be closed.
-    pub(crate) fn take(&self, address: IpAddr) -> Option<Place> {
+    pub(crate) fn reserve(&self, address: IpAddr) -> Option<Slot> {
         let peer = peer(address);
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.count >= self.most {
-            taken.free_one(peer)?;
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.count >= self.limit {
+            table.free_one(peer)?;
         }
-        let number = taken.next;
-        taken.next += 1;
-        taken.count += 1;
+        let number = table.next;
+        table.next += 1;
+        table.count += 1;
         let (idle, lost) = (Arc::new(AtomicBool::new(true)), Arc::new(Notify::new()));
-        taken.by_peer.entry(peer).or_default().push(Seat {
+        table.by_peer.entry(peer).or_default().push(SlotEntry {
             number,
             idle: Arc::clone(&idle),
             lost: Arc::clone(&lost),
         });
-        Some(Place {
-            taken: Arc::clone(&self.taken),
+        Some(Slot {
+            table: Arc::clone(&self.table),
             peer,
             number,
             idle,
@@ -85,42 +85,45 @@ fn peer(address: IpAddr) -> IpAddr {
     }
 }
 
-impl Taken {
+impl SlotTable {
     fn free_one(&mut self, newcomer: IpAddr) -> Option<()> {
-        let (&largest, seats) = self.by_peer.iter().max_by_key(|(_, seats)| seats.len())?;
-        let own: &[Seat] = self.by_peer.get(&newcomer).map_or(&[], Vec::as_slice);
-        let (peer, at) = if let Some(at) = oldest_idle(seats) {
+        let (&largest, entries) = self
+            .by_peer
+            .iter()
+            .max_by_key(|(_, entries)| entries.len())?;
+        let own: &[SlotEntry] = self.by_peer.get(&newcomer).map_or(&[], Vec::as_slice);
+        let (peer, at) = if let Some(at) = oldest_idle(entries) {
             (largest, at)
         } else if let Some(at) = oldest_idle(own) {
             (newcomer, at)
-        } else if own.len() < seats.len() / 2 {
-            (largest, seats.len() - 1)
+        } else if own.len() < entries.len() / 2 {
+            (largest, entries.len() - 1)
         } else {
             return None;
         };
-        let seat = self.remove(peer, at)?;
-        seat.lost.notify_one();
+        let entry = self.remove(peer, at)?;
+        entry.lost.notify_one();
         Some(())
     }
 
-    fn remove(&mut self, peer: IpAddr, at: usize) -> Option<Seat> {
-        let seats = self.by_peer.get_mut(&peer)?;
-        let seat = seats.remove(at);
-        if seats.is_empty() {
+    fn remove(&mut self, peer: IpAddr, at: usize) -> Option<SlotEntry> {
+        let entries = self.by_peer.get_mut(&peer)?;
+        let entry = entries.remove(at);
+        if entries.is_empty() {
             self.by_peer.remove(&peer);
         }
         self.count -= 1;
-        Some(seat)
+        Some(entry)
     }
 }
 
-fn oldest_idle(seats: &[Seat]) -> Option<usize> {
-    seats
+fn oldest_idle(entries: &[SlotEntry]) -> Option<usize> {
+    entries
         .iter()
-        .position(|seat| seat.idle.load(Ordering::Acquire))
+        .position(|entry| entry.idle.load(Ordering::Acquire))
 }
 
-impl Place {
+impl Slot {
     /// Set while the connection has no request in progress.
     pub(crate) fn idle(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.idle)
@@ -132,13 +135,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let seats = taken.by_peer.get(&self.peer);
-        let at = seats.and_then(|seats| seats.iter().position(|seat| seat.number == self.number));
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = table.by_peer.get(&self.peer);
+        let at = entries
+            .and_then(|entries| entries.iter().position(|entry| entry.number == self.number));
         if let Some(at) = at {
-            taken.remove(self.peer, at);
+            table.remove(self.peer, at);
         }
     }
 }
@@ -153,27 +157,27 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_has_most_makes_room_for_others() {
-        let places = Places::new(4);
-        let crowd: Vec<Place> = (0..4).filter_map(|_| places.take(ip(1))).collect();
+        let slots = Slots::new(4);
+        let crowd: Vec<Slot> = (0..4).filter_map(|_| slots.reserve(ip(1))).collect();
         assert_eq!(crowd.len(), 4);
-        let first = places.take(ip(2)).unwrap();
+        let first = slots.reserve(ip(2)).unwrap();
         crowd[0].lost().await;
         // Busy connections are kept, unless another peer has none at all.
-        for place in &crowd {
-            place.idle.store(false, Ordering::Release);
+        for slot in &crowd {
+            slot.idle.store(false, Ordering::Release);
         }
-        assert!(places.take(ip(1)).is_none());
-        let other = places.take(ip(2)).unwrap();
+        assert!(slots.reserve(ip(1)).is_none());
+        let other = slots.reserve(ip(2)).unwrap();
         first.lost().await;
         other.idle.store(false, Ordering::Release);
-        assert!(places.take(ip(2)).is_none());
-        let third = places.take(ip(3)).unwrap();
+        assert!(slots.reserve(ip(2)).is_none());
+        let third = slots.reserve(ip(3)).unwrap();
         crowd[3].lost().await;
-        assert!(places.take(ip(1)).is_none());
+        assert!(slots.reserve(ip(1)).is_none());
         drop((other, third));
-        assert!(places.take(ip(1)).is_some());
+        assert!(slots.reserve(ip(1)).is_some());
         drop(crowd);
-        assert_eq!(places.taken.lock().unwrap().count, 0);
+        assert_eq!(slots.table.lock().unwrap().count, 0);
     }
 
     #[test]

@@ -23,16 +23,16 @@ const OTHERS: u32 = 0o077;
 
 /// A locked data directory.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct DataDir {
     path: PathBuf,
     /// The operating system releases the lock when the process ends, in any way.
     _lock: File,
 }
 
-impl Folder {
+impl DataDir {
     /// Locks a directory, creating it if necessary.
     pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
-        let unusable = |source| OpenError::Folder {
+        let unusable = |source| OpenError::DataDir {
             path: path.to_owned(),
             source,
         };
@@ -106,7 +106,7 @@ impl Folder {
     }
 
     /// Removes the clean-shutdown file.
-    pub(super) fn forget_closed(&self) -> io::Result<()> {
+    pub(super) fn remove_clean_shutdown(&self) -> io::Result<()> {
         match std::fs::remove_file(self.path.join(CLOSED)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -114,7 +114,7 @@ impl Folder {
     }
 
     /// Writes the clean-shutdown file with a revision.
-    pub(super) fn note_closed(&self, revision: Revision) -> io::Result<()> {
+    pub(super) fn write_clean_shutdown(&self, revision: Revision) -> io::Result<()> {
         let mut file = private(&self.path.join(CLOSED), true)?;
         writeln!(file, "{revision}")?;
         file.sync_all()
@@ -124,7 +124,7 @@ impl Folder {
     /// crashed since has a later revision.
     ///
     /// A crash while the file is written leaves it empty.
-    pub(super) fn closed_at(&self) -> io::Result<Option<Revision>> {
+    pub(super) fn clean_shutdown_revision(&self) -> io::Result<Option<Revision>> {
         let text = match std::fs::read_to_string(self.path.join(CLOSED)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text?,

@@ -1,6 +1,6 @@
 //! Compresses similar values against templates.
 //!
-//! A template (form) is the JSON of one value. Another value has that form if its JSON is the same except
+//! A template is the JSON of one value. Another value has that template if its JSON is the same except
 //! for the contents of strings, and is stored as the differing strings. Policy bindings, of which there may
 //! be hundreds of thousands, differ in a name, a UID and two timestamps: a sixth of their size.
 
@@ -17,7 +17,7 @@ use crate::{Entry, Revision};
 /// Larger values are stored uncompressed: they have many strings, and few of them are shared.
 const MAX_TEXT: usize = 16 * 1024;
 /// The maximum number of templates; values without one are stored uncompressed.
-const MAX_FORMS: usize = 64;
+const MAX_TEMPLATES: usize = 64;
 
 /// Special codes instead of the length of a short string: followed by the index of an earlier string, by
 /// nothing (for the name in the key), by the bytes of a UID, by the digits of a timestamp, or by a 2-byte
@@ -31,21 +31,26 @@ const TIME: u8 = 251;
 /// An entry that is compressed against a template: the last segment of its key, its revisions, and the
 /// indexes and contents of the strings that differ.
 ///
-/// The layout after the form is: the length of the name in one byte, the name, the two revisions, and the
-/// fillings (differing strings). INVARIANT: created by [`Alike::new`]. Clones share it.
+/// The layout after the template is: the length of the name in one byte, the name, the two revisions, and the
+/// substitutions (differing strings). INVARIANT: created by [`Compressed::new`]. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Alike(ThinArc<Arc<Form>, u8>);
+pub(crate) struct Compressed(ThinArc<Arc<Template>, u8>);
 
-impl Alike {
-    fn new(form: &Arc<Form>, name: &str, entry: &Entry, fillings: &[u8]) -> Option<Self> {
-        let mut record = Vec::with_capacity(1 + name.len() + 20 + fillings.len());
+impl Compressed {
+    fn new(
+        template: &Arc<Template>,
+        name: &str,
+        entry: &Entry,
+        substitutions: &[u8],
+    ) -> Option<Self> {
+        let mut record = Vec::with_capacity(1 + name.len() + 20 + substitutions.len());
         record.push(u8::try_from(name.len()).ok()?);
         record.extend_from_slice(name.as_bytes());
         push_number(&mut record, entry.created.0);
         push_number(&mut record, entry.revision.0.checked_sub(entry.created.0)?);
-        record.extend_from_slice(fillings);
+        record.extend_from_slice(substitutions);
         Some(Self(ThinArc::from_header_and_slice(
-            Arc::clone(form),
+            Arc::clone(template),
             &record,
         )))
     }
@@ -53,7 +58,7 @@ impl Alike {
     /// The key, split before its last segment.
     pub(crate) fn key(&self) -> (&[u8], &[u8]) {
         let (name, _) = self.parts();
-        (self.form().folder.as_bytes(), name)
+        (self.template().folder.as_bytes(), name)
     }
 
     pub(crate) fn created(&self) -> Revision {
@@ -66,11 +71,11 @@ impl Alike {
 
     pub(crate) fn entry(&self) -> Entry {
         let (folder, name) = self.key();
-        let (created, revision, fillings) = self.revisions();
+        let (created, revision, substitutions) = self.revisions();
         let key = [folder, name].concat();
         Entry {
             key: String::from_utf8_lossy(&key).into(),
-            value: self.form().fill(fillings, name),
+            value: self.template().fill(substitutions, name),
             created,
             revision,
         }
@@ -81,7 +86,7 @@ impl Alike {
         self.0.slice.len()
     }
 
-    fn form(&self) -> &Form {
+    fn template(&self) -> &Template {
         &self.0.header.header
     }
 
@@ -94,8 +99,8 @@ impl Alike {
     fn revisions(&self) -> (Revision, Revision, &[u8]) {
         let (_, rest) = self.parts();
         let (created, rest) = split_number(rest);
-        let (later, fillings) = split_number(rest);
-        (Revision(created), Revision(created + later), fillings)
+        let (later, substitutions) = split_number(rest);
+        (Revision(created), Revision(created + later), substitutions)
     }
 }
 
@@ -121,7 +126,7 @@ fn split_number(bytes: &[u8]) -> (u64, &[u8]) {
 
 /// A template: the JSON of a value, and the ranges of its strings.
 #[derive(Debug)]
-pub(crate) struct Form {
+pub(crate) struct Template {
     /// The common key prefix, up to the last segment.
     folder: Box<str>,
     text: Box<[u8]>,
@@ -130,12 +135,12 @@ pub(crate) struct Form {
 
 /// The templates of values under some prefixes.
 #[derive(Debug, Default)]
-pub(crate) struct Forms {
+pub(crate) struct Templates {
     prefixes: &'static [&'static str],
-    known: Mutex<HashMap<u64, Arc<Form>>>,
+    known: Mutex<HashMap<u64, Arc<Template>>>,
 }
 
-impl Forms {
+impl Templates {
     pub(crate) fn new(prefixes: &'static [&'static str]) -> Self {
         Self {
             prefixes,
@@ -144,63 +149,63 @@ impl Forms {
     }
 
     /// Compresses an entry, if that saves enough memory.
-    pub(crate) fn keep(&self, entry: &Entry) -> Option<Alike> {
-        let is_alike = |prefix: &&str| entry.key.starts_with(*prefix);
-        if entry.value.len() > MAX_TEXT || !self.prefixes.iter().any(is_alike) {
+    pub(crate) fn compress(&self, entry: &Entry) -> Option<Compressed> {
+        let is_prefix = |prefix: &&str| entry.key.starts_with(*prefix);
+        if entry.value.len() > MAX_TEXT || !self.prefixes.iter().any(is_prefix) {
             return None;
         }
         let (folder, name) = entry.key.split_at(entry.key.rfind('/')? + 1);
         let text = &entry.value[..];
         let strings = strings(text)?;
-        let form = self.form(folder, text, &strings)?;
-        let fillings = form.fillings(text, &strings, name)?;
-        if fillings.len() * 2 >= text.len() {
+        let template = self.template(folder, text, &strings)?;
+        let substitutions = template.substitutions(text, &strings, name)?;
+        if substitutions.len() * 2 >= text.len() {
             return None;
         }
-        Alike::new(&form, name, entry, &fillings)
+        Compressed::new(&template, name, entry, &substitutions)
     }
 
     /// The template of a value; the first value with its structure becomes the template.
-    fn form(&self, folder: &str, text: &[u8], strings: &[Range<u32>]) -> Option<Arc<Form>> {
+    fn template(&self, folder: &str, text: &[u8], strings: &[Range<u32>]) -> Option<Arc<Template>> {
         let skeleton = skeleton(folder, text, strings);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(form) = known.get(&skeleton) {
-            return (*form.folder == *folder).then(|| Arc::clone(form));
+        if let Some(template) = known.get(&skeleton) {
+            return (*template.folder == *folder).then(|| Arc::clone(template));
         }
-        if known.len() >= MAX_FORMS {
+        if known.len() >= MAX_TEMPLATES {
             return None;
         }
-        let form = Arc::new(Form {
+        let template = Arc::new(Template {
             folder: folder.into(),
             text: text.into(),
             strings: strings.into(),
         });
-        known.insert(skeleton, Arc::clone(&form));
-        Some(form)
+        known.insert(skeleton, Arc::clone(&template));
+        Some(template)
     }
 }
 
-impl Form {
+impl Template {
     fn string(&self, number: usize) -> Option<&[u8]> {
         let range = self.strings.get(number)?;
         self.text.get(range.start as usize..range.end as usize)
     }
 
     /// The strings that differ from the template; `None` if the value has another structure.
-    fn fillings(&self, text: &[u8], strings: &[Range<u32>], name: &str) -> Option<Vec<u8>> {
+    fn substitutions(&self, text: &[u8], strings: &[Range<u32>], name: &str) -> Option<Vec<u8>> {
         if strings.len() != self.strings.len()
             || !gaps(&self.text, &self.strings).eq(gaps(text, strings))
         {
             return None;
         }
-        let mut fillings = Vec::new();
+        let mut substitutions = Vec::new();
         let mut last = 0;
         for (number, range) in strings.iter().enumerate() {
             let string = text.get(range.start as usize..range.end as usize)?;
             if self.string(number)? == string {
                 continue;
             }
-            fillings.push(u8::try_from(number - last).ok()?);
+            substitutions.push(u8::try_from(number - last).ok()?);
             last = number;
             // Timestamps of an object are often equal: a repeated string is encoded by its index.
             let earlier = strings[..number].iter().position(|range| {
@@ -208,34 +213,34 @@ impl Form {
                     && text.get(range.start as usize..range.end as usize) == Some(string)
             });
             if string == name.as_bytes() {
-                fillings.push(NAME);
+                substitutions.push(NAME);
             } else if let Some(earlier) = earlier.and_then(|earlier| u8::try_from(earlier).ok()) {
-                fillings.extend_from_slice(&[EARLIER, earlier]);
+                substitutions.extend_from_slice(&[EARLIER, earlier]);
             } else if let Some(digits) = time_digits(string) {
-                fillings.push(TIME);
-                fillings.extend_from_slice(&digits);
+                substitutions.push(TIME);
+                substitutions.extend_from_slice(&digits);
             } else if let Some(uid) = uid_bytes(string) {
-                fillings.push(UID);
-                fillings.extend_from_slice(&uid);
+                substitutions.push(UID);
+                substitutions.extend_from_slice(&uid);
             } else {
                 let length = u16::try_from(string.len()).ok()?;
                 match u8::try_from(length).ok().filter(|length| *length < TIME) {
-                    Some(length) => fillings.push(length),
+                    Some(length) => substitutions.push(length),
                     None => {
-                        fillings.push(LONG);
-                        fillings.extend_from_slice(&length.to_le_bytes());
+                        substitutions.push(LONG);
+                        substitutions.extend_from_slice(&length.to_le_bytes());
                     }
                 }
-                fillings.extend_from_slice(string);
+                substitutions.extend_from_slice(string);
             }
         }
-        Some(fillings)
+        Some(substitutions)
     }
 
-    /// Fills the template with other strings. INVARIANT: the fillings were created by this form for this
+    /// Fills the template with other strings. INVARIANT: the substitutions were created by this template for this
     /// name.
-    fn fill(&self, fillings: &[u8], name: &[u8]) -> Bytes {
-        let mut rest = fillings;
+    fn fill(&self, substitutions: &[u8], name: &[u8]) -> Bytes {
+        let mut rest = substitutions;
         let mut number = 0;
         let mut next = || {
             let (&[step, head], tail) = rest.split_first_chunk::<2>()?;
@@ -268,7 +273,7 @@ impl Form {
             rest = tail;
             Some((number, filling))
         };
-        let mut text = Vec::with_capacity(self.text.len() + fillings.len());
+        let mut text = Vec::with_capacity(self.text.len() + substitutions.len());
         let mut written: Vec<Range<usize>> = Vec::with_capacity(self.strings.len());
         let mut filling = next();
         let mut position = 0;
@@ -426,8 +431,8 @@ mod tests {
 
     use super::*;
 
-    fn forms() -> Forms {
-        Forms::new(&["/alike/"])
+    fn templates() -> Templates {
+        Templates::new(&["/alike/"])
     }
 
     fn entry(key: &str, text: &str) -> Entry {
@@ -440,9 +445,9 @@ mod tests {
     }
 
     /// The compressed size of a value.
-    fn kept(forms: &Forms, text: &str) -> Option<usize> {
+    fn kept(templates: &Templates, text: &str) -> Option<usize> {
         let entry = entry("/alike/one", text);
-        let kept = forms.keep(&entry)?;
+        let kept = templates.compress(&entry)?;
         assert_eq!(kept.entry(), entry);
         assert_eq!(kept.created(), entry.created);
         assert_eq!(kept.key(), (&b"/alike/"[..], &b"one"[..]));
@@ -451,7 +456,7 @@ mod tests {
 
     #[test]
     fn values_that_are_alike_are_kept_as_what_differs() {
-        let forms = forms();
+        let templates = templates();
         let text = |name: &str, time: &str, last: &str| {
             format!(
                 r#"{{"metadata":{{"name":"{name}","labels":{{"a\"b":"c\\"}},"created":"{time}","fields":[{{"time":"{time}","v:\"Deny\"":{{}}}}]}},"spec":{{"n":1,"l":["{last}","y"]}}}}"#
@@ -476,51 +481,51 @@ mod tests {
             ),
         ] {
             let text = text(name, time, last);
-            let size = kept(&forms, &text).expect("a text like the others");
+            let size = kept(&templates, &text).expect("a text like the others");
             assert!(size * 2 < text.len(), "{size} of {}", text.len());
         }
-        assert_eq!(forms.known.lock().unwrap().len(), 1);
+        assert_eq!(templates.known.lock().unwrap().len(), 1);
     }
 
     #[test]
     fn others_are_kept_as_they_are() {
-        let forms = forms();
+        let templates = templates();
         let long = format!(r#"{{"a":"{}"}}"#, "x".repeat(MAX_TEXT));
         for text in ["{\"a\":\"b", "{\"a\":\"b\\", "", long.as_str()] {
-            assert_eq!(kept(&forms, text), None, "{text}");
+            assert_eq!(kept(&templates, text), None, "{text}");
         }
         let text = r#"{"a long name of a member":"b"}"#;
-        assert!(kept(&forms, text).is_some());
+        assert!(kept(&templates, text).is_some());
         let long = "n".repeat(256);
         for key in ["/other/a", &format!("/alike/{long}")] {
-            assert!(forms.keep(&entry(key, text)).is_none(), "{key}");
+            assert!(templates.compress(&entry(key, text)).is_none(), "{key}");
         }
         // The same value under another key prefix has another template.
         let deeper = entry("/alike/folder/one", text);
-        let kept_deeper = forms.keep(&deeper).expect("a text like the others");
+        let kept_deeper = templates.compress(&deeper).expect("a text like the others");
         assert_eq!(kept_deeper.entry(), deeper);
         // More templates than the limit.
-        for number in 0..2 * MAX_FORMS {
-            kept(&forms, &format!(r#"{{"member-{number}":"some text"}}"#));
+        for number in 0..2 * MAX_TEMPLATES {
+            kept(&templates, &format!(r#"{{"member-{number}":"some text"}}"#));
         }
-        assert_eq!(forms.known.lock().unwrap().len(), MAX_FORMS);
+        assert_eq!(templates.known.lock().unwrap().len(), MAX_TEMPLATES);
     }
 
     proptest! {
         #[test]
         fn every_value_comes_back(values in prop::collection::vec(r#"[{}":,a\\\[\]1 é]{0,24}"#, 1..12)) {
-            let forms = forms();
+            let templates = templates();
             for value in values {
-                kept(&forms, &value);
+                kept(&templates, &value);
             }
         }
 
         #[test]
         fn every_filling_comes_back(strings in prop::collection::vec(("[a-c]{0,4}|one", "[a-c]{0,4}", r#"(\\"|é|x){0,3}"#), 1..12)) {
-            let forms = forms();
+            let templates = templates();
             for (one, two, three) in strings {
                 let text = format!(r#"{{"one member":"{one}","another member":["{two}","{three}"],"the same":"{one}","number":1}}"#);
-                prop_assert!(kept(&forms, &text).is_some());
+                prop_assert!(kept(&templates, &text).is_some());
             }
         }
     }

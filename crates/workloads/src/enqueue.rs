@@ -2,32 +2,32 @@
 
 use crate::context::Context;
 use crate::kind::Kind;
-use crate::object::{Object, is_deleting, selects, selects_plainly, text};
-use crate::queue::{Lane, Queue};
+use crate::object::{Object, is_deleting, map_selects, selects, text};
+use crate::queue::{ControllerKind, Queue};
 use crate::replica_set::selects_pod;
 use crate::scheduler;
 
 /// The controllers that reconcile objects of their own kind.
-fn lane(kind: Kind) -> Option<Lane> {
+fn controller_of(kind: Kind) -> Option<ControllerKind> {
     Some(match kind {
-        Kind::CertificateSigningRequest => Lane::Certificate,
-        Kind::CronJob => Lane::CronJob,
-        Kind::DaemonSet => Lane::DaemonSet,
-        Kind::Deployment => Lane::Deployment,
-        Kind::Job => Lane::Job,
-        Kind::Node => Lane::Node,
-        Kind::PersistentVolume => Lane::PersistentVolume,
-        Kind::PersistentVolumeClaim => Lane::Volume,
-        Kind::PodDisruptionBudget => Lane::Disruption,
-        Kind::ReplicaSet => Lane::ReplicaSet,
-        Kind::ReplicationController => Lane::ReplicationController,
-        Kind::StatefulSet => Lane::StatefulSet,
+        Kind::CertificateSigningRequest => ControllerKind::Certificate,
+        Kind::CronJob => ControllerKind::CronJob,
+        Kind::DaemonSet => ControllerKind::DaemonSet,
+        Kind::Deployment => ControllerKind::Deployment,
+        Kind::Job => ControllerKind::Job,
+        Kind::Node => ControllerKind::Node,
+        Kind::PersistentVolume => ControllerKind::PersistentVolume,
+        Kind::PersistentVolumeClaim => ControllerKind::Volume,
+        Kind::PodDisruptionBudget => ControllerKind::Disruption,
+        Kind::ReplicaSet => ControllerKind::ReplicaSet,
+        Kind::ReplicationController => ControllerKind::ReplicationController,
+        Kind::StatefulSet => ControllerKind::StatefulSet,
         _ => return None,
     })
 }
 
 /// Queues the objects affected by a change.
-pub(crate) fn wake(
+pub(crate) fn enqueue_affected(
     context: &Context,
     queue: &mut Queue,
     old: Option<&Object>,
@@ -39,41 +39,45 @@ pub(crate) fn wake(
     if new.is_none() {
         context.clocks.forget(object.uid());
     }
-    let mut waker = Waker { context, queue };
+    let mut enqueuer = Enqueuer { context, queue };
     // Pods of a deleted Job still have its finalizer.
     if object.kind == Kind::Job && new.is_none() {
-        waker.queue.add(Lane::Job, object.path());
+        enqueuer.queue.add(ControllerKind::Job, object.path());
     }
-    if let Some(lane) = lane(object.kind)
+    if let Some(controller) = controller_of(object.kind)
         && new.is_some()
     {
         // A controller's own status update does not trigger it again.
         if is_only_status(old, new) {
-            waker.queue.add_quietly(lane, object.path());
+            enqueuer.queue.add_rate_limited(controller, object.path());
         } else {
-            waker.queue.add(lane, object.path());
+            enqueuer.queue.add(controller, object.path());
         }
     }
     for one in [old, new].into_iter().flatten() {
-        waker.controller(one);
+        enqueuer.controller(one);
     }
     match object.kind {
-        Kind::Pod => waker.pod(old, new),
-        Kind::Node => waker.node(old, new),
+        Kind::Pod => enqueuer.pod(old, new),
+        Kind::Node => enqueuer.node(old, new),
         Kind::Service => {
-            waker.queue.add(Lane::Endpoints, object.path());
-            waker.queue.add(Lane::EndpointSlice, object.path());
+            enqueuer.queue.add(ControllerKind::Endpoints, object.path());
+            enqueuer
+                .queue
+                .add(ControllerKind::EndpointSlice, object.path());
         }
-        Kind::Endpoints => waker.queue.add_quietly(Lane::Endpoints, object.path()),
-        Kind::EndpointSlice => waker.slice(object),
-        Kind::PersistentVolumeClaim => waker.claim(object),
-        Kind::PersistentVolume | Kind::StorageClass => waker.volume(object),
+        Kind::Endpoints => enqueuer
+            .queue
+            .add_rate_limited(ControllerKind::Endpoints, object.path()),
+        Kind::EndpointSlice => enqueuer.slice(object),
+        Kind::PersistentVolumeClaim => enqueuer.claim(object),
+        Kind::PersistentVolume | Kind::StorageClass => enqueuer.volume(object),
         Kind::ReplicaSet if new.is_some_and(|set| set.controller().is_none()) => {
-            waker.selecting(Kind::Deployment, Lane::Deployment, object);
+            enqueuer.selecting(Kind::Deployment, ControllerKind::Deployment, object);
         }
         Kind::ControllerRevision if new.is_some_and(|one| one.controller().is_none()) => {
-            waker.selecting(Kind::StatefulSet, Lane::StatefulSet, object);
-            waker.selecting(Kind::DaemonSet, Lane::DaemonSet, object);
+            enqueuer.selecting(Kind::StatefulSet, ControllerKind::StatefulSet, object);
+            enqueuer.selecting(Kind::DaemonSet, ControllerKind::DaemonSet, object);
         }
         _ => {}
     }
@@ -98,37 +102,37 @@ fn is_only_status(old: Option<&Object>, new: Option<&Object>) -> bool {
             .all(|member| old["metadata"].get(*member) == new["metadata"].get(*member))
 }
 
-struct Waker<'w> {
+struct Enqueuer<'w> {
     context: &'w Context,
     queue: &'w mut Queue,
 }
 
-impl Waker<'_> {
+impl Enqueuer<'_> {
     /// Queues the controller of an object.
     fn controller(&mut self, object: &Object) {
         let Some(owner) = object.controller() else {
             return;
         };
         let kind = Kind::of_reference(text(owner, "/apiVersion"), text(owner, "/kind"));
-        if let Some(lane) = kind.and_then(lane) {
+        if let Some(controller) = kind.and_then(controller_of) {
             let path = match object.namespace() {
                 "" => text(owner, "/name").to_owned(),
                 namespace => format!("{namespace}/{}", text(owner, "/name")),
             };
-            self.queue.add(lane, &path);
+            self.queue.add(controller, &path);
         }
     }
 
     /// Queues the objects in the namespace whose selectors match.
-    fn selecting(&mut self, kind: Kind, lane: Lane, object: &Object) {
+    fn selecting(&mut self, kind: Kind, controller: ControllerKind, object: &Object) {
         for one in self.context.cache.in_namespace(kind, object.namespace()) {
             let is_selected = match kind {
-                Kind::Service => selects_plainly(one.pointer("/spec/selector"), object),
+                Kind::Service => map_selects(one.pointer("/spec/selector"), object),
                 Kind::ReplicationController => selects_pod(&one, object),
                 _ => selects(one.pointer("/spec/selector"), object),
             };
             if is_selected {
-                self.queue.add(lane, one.path());
+                self.queue.add(controller, one.path());
             }
         }
     }
@@ -155,34 +159,37 @@ impl Waker<'_> {
             return;
         }
         for pod in [old, new].into_iter().flatten() {
-            self.selecting(Kind::Service, Lane::Endpoints, pod);
-            self.selecting(Kind::Service, Lane::EndpointSlice, pod);
-            self.selecting(Kind::PodDisruptionBudget, Lane::Disruption, pod);
+            self.selecting(Kind::Service, ControllerKind::Endpoints, pod);
+            self.selecting(Kind::Service, ControllerKind::EndpointSlice, pod);
+            self.selecting(Kind::PodDisruptionBudget, ControllerKind::Disruption, pod);
         }
     }
 
     fn stored_pod(&mut self, pod: &Object) {
         let node = text(pod, "/spec/nodeName");
         if scheduler::is_waiting(pod) {
-            self.queue.add(Lane::Scheduler, pod.path());
+            self.queue.add(ControllerKind::Scheduler, pod.path());
         } else if !node.is_empty() {
             let is_known = self.context.cache.get(Kind::Node, "", node).is_some();
-            let lane = if is_known {
-                Lane::Kubelet
+            let controller = if is_known {
+                ControllerKind::Kubelet
             } else {
-                Lane::PodGarbage
+                ControllerKind::PodGarbage
             };
-            self.queue.add(lane, pod.path());
+            self.queue.add(controller, pod.path());
         }
         if pod.controller().is_none() && !is_deleting(pod) {
-            for (kind, lane) in [
-                (Kind::ReplicaSet, Lane::ReplicaSet),
-                (Kind::ReplicationController, Lane::ReplicationController),
-                (Kind::StatefulSet, Lane::StatefulSet),
-                (Kind::DaemonSet, Lane::DaemonSet),
-                (Kind::Job, Lane::Job),
+            for (kind, controller) in [
+                (Kind::ReplicaSet, ControllerKind::ReplicaSet),
+                (
+                    Kind::ReplicationController,
+                    ControllerKind::ReplicationController,
+                ),
+                (Kind::StatefulSet, ControllerKind::StatefulSet),
+                (Kind::DaemonSet, ControllerKind::DaemonSet),
+                (Kind::Job, ControllerKind::Job),
             ] {
-                self.selecting(kind, lane, pod);
+                self.selecting(kind, controller, pod);
             }
         }
     }
@@ -218,18 +225,18 @@ impl Waker<'_> {
         }
         let name = new.or(old).map_or("", Object::name);
         for set in self.context.cache.all(Kind::DaemonSet) {
-            self.queue.add(Lane::DaemonSet, set.path());
+            self.queue.add(ControllerKind::DaemonSet, set.path());
         }
         for pod in self.context.cache.all(Kind::Pod) {
             if scheduler::is_waiting(&pod) {
-                self.queue.add(Lane::Scheduler, pod.path());
+                self.queue.add(ControllerKind::Scheduler, pod.path());
             } else if text(&pod, "/spec/nodeName") == name {
-                let lane = if new.is_some() {
-                    Lane::Kubelet
+                let controller = if new.is_some() {
+                    ControllerKind::Kubelet
                 } else {
-                    Lane::PodGarbage
+                    ControllerKind::PodGarbage
                 };
-                self.queue.add(lane, pod.path());
+                self.queue.add(controller, pod.path());
             }
         }
     }
@@ -238,7 +245,8 @@ impl Waker<'_> {
         let service = crate::object::label(slice, "kubernetes.io/service-name");
         if let Some(service) = service {
             let path = format!("{}/{service}", slice.namespace());
-            self.queue.add_quietly(Lane::EndpointSlice, &path);
+            self.queue
+                .add_rate_limited(ControllerKind::EndpointSlice, &path);
         }
     }
 
@@ -246,7 +254,7 @@ impl Waker<'_> {
     fn claim(&mut self, claim: &Object) {
         let volume = text(claim, "/spec/volumeName");
         if !volume.is_empty() {
-            self.queue.add(Lane::PersistentVolume, volume);
+            self.queue.add(ControllerKind::PersistentVolume, volume);
         }
         for pod in self
             .context
@@ -254,7 +262,7 @@ impl Waker<'_> {
             .in_namespace(Kind::Pod, claim.namespace())
         {
             if scheduler::is_waiting(&pod) {
-                self.queue.add(Lane::Scheduler, pod.path());
+                self.queue.add(ControllerKind::Scheduler, pod.path());
             }
         }
     }
@@ -264,7 +272,7 @@ impl Waker<'_> {
         for claim in self.context.cache.all(Kind::PersistentVolumeClaim) {
             let is_bound = text(&claim, "/status/phase") == "Bound";
             if !is_bound || text(&claim, "/spec/volumeName") == object.name() {
-                self.queue.add(Lane::Volume, claim.path());
+                self.queue.add(ControllerKind::Volume, claim.path());
             }
         }
     }

@@ -5,7 +5,7 @@ use lockgate_api::registration::policy::Registered;
 
 /// A component that follows the stored objects of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServerPart {
+pub enum ServerComponent {
     /// Webhook dispatch.
     Webhooks(ConfigurationKind),
     /// Admission policies and bindings.
@@ -29,12 +29,12 @@ pub enum ServerPart {
     /// The seats of priority levels.
     PriorityLevels,
     /// The graph of the node authorizer.
-    NodeGraph(Related),
+    NodeGraph(NodeGraphObject),
 }
 
 /// An object in the node authorizer's graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Related {
+pub enum NodeGraphObject {
     /// A Pod, with the objects that it references.
     Pod,
     /// A PersistentVolume.

@@ -15,7 +15,7 @@ pub(super) struct Panicked(String);
 ///
 /// State shared with the future is only accessed through locks and atomics that recover, so it is safe to continue
 /// after the panic.
-pub(super) async fn contain<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
+pub(super) async fn catch_panic<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut future = pin!(future);
     poll_fn(|context| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
