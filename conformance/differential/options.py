@@ -351,6 +351,9 @@ def settled(value):
     for member in ("items", "rows"):
         if isinstance(value.get(member), list):
             value[member] = [item for item in sorted(value[member], key=name_of) if not is_own(item)]
+    if isinstance(value.get("cells"), list):
+        # Ages.
+        value["cells"] = [re.sub(r"^(\d+[smhdy])+$", "AGE", cell) if isinstance(cell, str) else cell for cell in value["cells"]]
     # The port of the server is that of its own service.
     if value.get("name") == "https" and value.get("port") == 443 and "targetPort" in value:
         value["targetPort"] = "own"
@@ -362,7 +365,7 @@ def is_own(item):
     item = item if isinstance(item, dict) else {}
     metadata = (item.get("object") or item).get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    return metadata.get("name") == "extension-apiserver-authentication" or "apf.kubernetes.io/autoupdate-spec" in annotations or labels.get("ipaddress.kubernetes.io/managed-by") == "ipallocator.k8s.io" or name_of(item) == '"kubernetes"' and "cidrs" in (item.get("spec") or {})
+    return metadata.get("name") in ("extension-apiserver-authentication", "kube-apiserver-legacy-service-account-token-tracking") or "apf.kubernetes.io/autoupdate-spec" in annotations or labels.get("ipaddress.kubernetes.io/managed-by") == "ipallocator.k8s.io" or name_of(item) == '"kubernetes"' and "cidrs" in (item.get("spec") or {})
 
 
 def name_of(item):

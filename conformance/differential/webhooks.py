@@ -119,7 +119,7 @@ class Webhooks:
         """The calls since the last time, those of validating webhooks sorted."""
         calls, self.server.calls[:] = list(self.server.calls), []
         mutating, validating = [[call for call in calls if call[0].startswith(part)] for part in ("/m", "/v")]
-        return mutating + sorted(validating, key=json.dumps)
+        return mutating + sorted(validating, key=lambda call: json.dumps(call, sort_keys=True))
 
 
 class Audit(patches.Audit):

@@ -79,6 +79,7 @@ pub use guard::{check, ignore_timestamp_only_change, restore_after_admission};
 pub use managers::ManagedFieldsError;
 pub use scale::ScalePaths;
 pub use shape::Shape;
+pub use update::Managed;
 
 /// The maximum depth of objects with managed fields. Upstream has no separate limit and accepts 10,000 levels; real
 /// objects have fewer than 100.

@@ -407,11 +407,9 @@ impl<'d> Deletion<'d> {
     /// The finalizers for the propagation policy of the request.
     fn finalizers_after(&self, object: &Value, options: &DeleteOptions) -> Vec<String> {
         let had = metadata::finalizers(object);
-        if strategy::has_no_dependents(self.resource()) {
-            return had.into_iter().map(str::to_owned).collect();
-        }
         let policy = options.propagation_policy.as_deref();
         let (orphan, foreground) = match (options.orphan_dependents, policy) {
+            _ if strategy::has_no_dependents(self.resource()) => (false, false),
             (Some(orphan), _) => (orphan, false),
             (None, Some(policy)) => (policy == "Orphan", policy == "Foreground"),
             (None, None) => match had

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use lockgate_api::admission::GroupVersionKind;
 use lockgate_api::meta::status::StatusCause;
 use lockgate_kinds::managed_fields::{
-    ApplyError, BoxError, FieldManager, FieldSet, OneVersion, Reset, Shape as Owned, Versions,
+    ApplyError, BoxError, FieldManager, FieldSet, Managed, OneVersion, Reset, Shape as Owned,
+    Versions,
 };
 use lockgate_kinds::typed::type_of;
 use serde_json::Value;
@@ -31,7 +32,7 @@ use crate::write::Writer;
 #[derive(Debug)]
 pub(crate) struct Tracked {
     pub(crate) object: Value,
-    /// True if this write added an entry. Its timestamp then has a higher resolution than its JSON.
+    /// True if this write set the time of an entry. Its timestamp then has a higher resolution than its JSON.
     pub(crate) fine_times: bool,
 }
 
@@ -60,15 +61,17 @@ impl<'e> Endpoint<'e> {
         live: Option<&Value>,
         object: Value,
     ) -> Tracked {
-        let before = live.map(entries).unwrap_or_default();
         let now = metadata::now();
-        let object = self
+        let managed = self
             .with_manager(live, object, |fields, live, object| match fields {
-                Some(fields) => fields.update(live, object, manager, now),
-                None => object,
+                Some(fields) => fields.timed_update(live, object, manager, now),
+                None => Managed {
+                    object,
+                    sets_time: false,
+                },
             })
             .await;
-        self.tracked(object, before)
+        self.tracked(managed)
     }
 
     /// Applies a configuration: its manager owns the fields in it, and fields of its previous configuration that are
@@ -79,29 +82,23 @@ impl<'e> Endpoint<'e> {
         live: Option<&Value>,
         configuration: &Value,
     ) -> Outcome<Tracked> {
-        let before = live.map(entries).unwrap_or_default();
         let force = options.force.unwrap_or_default();
         let now = metadata::now();
         let applied = self
             .with_manager(live, configuration, |fields, live, configuration| {
                 let fields = fields.ok_or_else(|| internal("the type of the object is unknown"))?;
                 fields
-                    .apply(live, configuration, &options.field_manager, force, now)
+                    .timed_apply(live, configuration, &options.field_manager, force, now)
                     .map_err(not_applied)
             })
             .await?;
-        Ok(self.tracked(applied, before))
+        Ok(self.tracked(applied))
     }
 
-    fn tracked(&self, object: Value, before: &[Value]) -> Tracked {
-        // Both are in the same order.
-        let mut before = before.iter();
-        let is_new = !entries(&object)
-            .iter()
-            .all(|entry| before.any(|known| known == entry));
+    fn tracked(&self, managed: Managed) -> Tracked {
         Tracked {
-            fine_times: is_new && !self.resource.is_custom(),
-            object,
+            fine_times: managed.sets_time && !self.resource.is_custom(),
+            object: managed.object,
         }
     }
 
@@ -176,10 +173,10 @@ pub(crate) fn track_part(
         reset: None,
         versions: &OneVersion,
     };
-    let object = fields.update(None, object, manager, metadata::now());
+    let managed = fields.timed_update(None, object, manager, metadata::now());
     Tracked {
-        fine_times: !entries(&object).is_empty(),
-        object,
+        fine_times: managed.sets_time,
+        object: managed.object,
     }
 }
 
@@ -216,14 +213,6 @@ pub(super) fn unreadable(
         go_kind(api_version, kind),
         not_converted(api_version, kind, error)
     ))
-}
-
-/// The managed fields of an object.
-fn entries(object: &Value) -> &[Value] {
-    let list = metadata::of(object).and_then(|metadata| metadata.get("managedFields"));
-    list.and_then(Value::as_array)
-        .map(Vec::as_slice)
-        .unwrap_or_default()
 }
 
 fn owned(shape: &Shape) -> Option<Owned<'_>> {

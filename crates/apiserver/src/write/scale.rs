@@ -23,7 +23,7 @@ use crate::registry::shape_error::ShapeError;
 use crate::registry::{Resource, Shape, not_converted};
 use crate::request::{Notes, ObjectPath, Request};
 use crate::respond::Reply;
-use crate::write::admission::{Submission, managed_fields as managed_fields_of};
+use crate::write::admission::Submission;
 use crate::write::managed_fields::unreadable;
 use crate::write::update::{check_name, check_stored_uid, set_without_admission};
 use crate::write::{Persisted, Recipe, Writer, run, strategy};
@@ -74,7 +74,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody)
                 ..
             } => {
                 let applied = managed_fields::apply(body.ty, &body.options, &live, configuration)?;
-                check_name(&applied, request.name())?;
+                check_name(&applied.object, request.name())?;
                 Some(applied)
             }
             _ => None,
@@ -83,7 +83,7 @@ pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody)
             ScaleChange::Replace(scale) => scale.clone(),
             ScaleChange::Patch { patch, findings } => match &applied {
                 Some(applied) => {
-                    let decoded = shape.decode_merged(applied.clone());
+                    let decoded = shape.decode_merged(applied.object.clone());
                     let namespace = match patch {
                         Patch::Apply(configuration) => metadata::text(configuration, "namespace"),
                         _ => "",
@@ -109,14 +109,16 @@ pub(crate) async fn set(writer: &Writer, request: &Request, mut body: ScaleBody)
         metadata::match_namespace(&mut wanted, request.namespace())?;
         check_name(&wanted, request.name())?;
         let manager = body.options.manager();
-        let wanted = match applied {
-            Some(_) => wanted,
-            None => managed_fields::track(body.ty, manager, &live, wanted),
+        let (wanted, sets_time) = match applied {
+            Some(applied) => (wanted, applied.sets_time),
+            None => {
+                let managed = managed_fields::track(body.ty, manager, &live, wanted);
+                (managed.object, managed.sets_time)
+            }
         };
-        let is_tracked = managed_fields_of(&wanted) != managed_fields_of(&old_scale);
         let submission = Submission::update(request, &body.options, Object::new(old_scale))
             .kind(body.kind.clone())
-            .fine_times(is_tracked)
+            .fine_times(sets_time)
             .object(wanted);
         let mut recipe = SetReplicas {
             writer,
@@ -199,7 +201,11 @@ impl SetReplicas<'_> {
         strategy::prepare_update(resource, "", object, old, self.user, self.gates);
         let namespaced = resource.names.namespaced;
         let [new, old] = [&*object, old].map(|object| kind::Written::new(object, namespaced));
-        strategy::check_update(resource, "", &new, &old, self.gates)
+        strategy::check_update(resource, "", &new, &old, self.gates)?;
+        for warning in strategy::warnings_on_update(resource, "", &new, &old) {
+            self.notes.warn(&warning);
+        }
+        Ok(())
     }
 }
 

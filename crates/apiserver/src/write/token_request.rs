@@ -109,13 +109,15 @@ impl Recipe for Issue<'_> {
         }
         // A webhook may have removed defaulted fields.
         apply_defaults(token_request);
-        let name = self.request.name();
-        let named = metadata::text(token_request, "name");
-        if !named.is_empty() && named != name {
-            let why = "must match the service account name if specified";
-            let metadata = Path::root("metadata");
-            let error = FieldError::invalid(&metadata.child("name"), Shown::Text(named), why);
-            return Err(invalid(KIND, GROUP, name, &[error]));
+        let (name, namespace) = (self.request.name(), self.request.namespace());
+        for (member, wanted) in [("name", name), ("namespace", namespace)] {
+            let named = metadata::text(token_request, member);
+            if !named.is_empty() && named != wanted {
+                let why = format!("must match the service account {member} if specified");
+                let metadata = Path::root("metadata");
+                let error = FieldError::invalid(&metadata.child(member), Shown::Text(named), &why);
+                return Err(invalid(KIND, GROUP, name, &[error]));
+            }
         }
         let uid = self.account_uid()?;
         let wanted = metadata::text(token_request, "uid");
@@ -132,6 +134,7 @@ impl Recipe for Issue<'_> {
         let created = Time::from_unix_seconds(self.now).to_string();
         metadata::change(token_request, |metadata| {
             metadata.insert(String::from("name"), name.into());
+            metadata.insert(String::from("namespace"), namespace.into());
             metadata.insert(String::from("uid"), uid.into());
             metadata.insert(String::from("creationTimestamp"), created.into());
         });

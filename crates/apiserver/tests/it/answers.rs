@@ -798,6 +798,43 @@ async fn a_patch_of_a_part_loses_fine_times() {
     server.stop().await;
 }
 
+/// Times are set for managers that take fields. One that only loses some, or applies what is there, keeps its time.
+#[tokio::test]
+async fn a_patch_of_a_write_that_sets_no_time_is_no_mutation() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.log");
+    let server = start_with(lockgate_apiserver::Settings {
+        audit_log_path: Some(log.clone()),
+        ..settings()
+    })
+    .await;
+    let client = Client::admin(&server).await;
+    let hooks = WebhookServer::start().await;
+    client
+        .create(
+            &format!("{CONFIG_MAPS}?fieldManager=t"),
+            labelled("c", "a", "b"),
+        )
+        .await;
+    let patch = json!([{"op": "add", "path": "/zzz", "value": 1}]);
+    patched_by(&client, &hooks, "*", "*/*", &patch).await;
+    let kept = config_map("c");
+    let mut changed = kept.clone();
+    changed["data"]["a"] = json!("changed");
+    for (object, mutated) in [(&kept, false), (&changed, true)] {
+        let path = format!("{CONFIG_MAPS}/c?fieldManager=t&dryRun=All");
+        let answer = client.put(&path, object).await;
+        assert_eq!(is_mutated(&log, answer.header("audit-id")), mutated);
+        answer.expect(200);
+        let path = format!("{CONFIG_MAPS}/c?fieldManager=u&force=true&dryRun=All");
+        let answer = client.patch(&path, "apply", object).await;
+        assert_eq!(is_mutated(&log, answer.header("audit-id")), mutated);
+        answer.expect(200);
+    }
+    hooks.stop().await;
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_whole_double_is_an_integer_once_a_patch_was_applied() {
     let folder = tempfile::tempdir().unwrap();

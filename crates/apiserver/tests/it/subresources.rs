@@ -196,6 +196,24 @@ async fn scales_are_validated_as_their_object_says() {
 }
 
 #[tokio::test]
+async fn scaling_warns_as_an_update_does() {
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let mut object = deployment("d");
+    let port = json!({"containerPort": 80});
+    object["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([port, port]);
+    client.create(DEPLOYMENTS, object).await;
+    let scale = format!("{DEPLOYMENTS}/d/scale");
+    for (replicas, warnings) in [(3, 1), (3, 0)] {
+        let patch = json!({"spec": {"replicas": replicas}});
+        let answer = client.patch(&scale, "merge", &patch).await;
+        assert_eq!(answer.warnings().len(), warnings, "{:?}", answer.warnings());
+        answer.expect(200);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn parts_that_are_applied_create_nothing() {
     let server = start().await;
     let client = Client::admin(&server).await;
@@ -683,5 +701,42 @@ async fn evicted_pods_say_so() {
             &json!("EvictionByEvictionAPI")
         ]
     );
+    server.stop().await;
+}
+
+/// A token is issued for the service account of the path, whatever a webhook makes of the request.
+#[tokio::test]
+async fn webhooks_cannot_move_token_requests() {
+    const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    let account = json!({"metadata": {"name": "robot"}});
+    client.create(ACCOUNTS, account).await;
+    let hooks = WebhookServer::start().await;
+    let patches = [
+        json!([{"op": "replace", "path": "/metadata/namespace", "value": "other"}]),
+        json!([{"op": "remove", "path": "/metadata/namespace"}]),
+    ];
+    hooks.script("/move", patches.iter().map(Script::patch));
+    let mut configuration = hook(
+        "MutatingWebhookConfiguration",
+        "move",
+        &hooks.url("/move"),
+        hooks.ca_pem(),
+    );
+    configuration["webhooks"][0]["rules"][0]["resources"] = json!(["serviceaccounts/token"]);
+    client.create(MUTATING, configuration).await;
+    let path = format!("{ACCOUNTS}/robot/token");
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    client.post(&path, &request).await.refused(
+        422,
+        "Invalid",
+        "TokenRequest.authentication.k8s.io \"robot\" is invalid: metadata.namespace: Invalid value: \
+         \"other\": must match the service account namespace if specified",
+    );
+    let issued = client.create(&path, request).await;
+    assert_eq!(issued["metadata"]["namespace"], "default");
+    hooks.stop().await;
     server.stop().await;
 }

@@ -1146,3 +1146,20 @@ async fn yaml_that_cannot_be_read_is_refused_with_its_line() {
     );
     server.stop().await;
 }
+
+/// Events own nothing: no policy and no finalizer of the garbage collector holds them.
+#[tokio::test]
+async fn events_are_not_held_for_dependents() {
+    const EVENTS: &str = "/api/v1/namespaces/default/events";
+    let server = start().await;
+    let client = Client::admin(&server).await;
+    for policy in ["Background", "Foreground", "Orphan"] {
+        let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "finalizers": ["foregroundDeletion"]}, "involvedObject": {"namespace": "default"}});
+        client.create(EVENTS, event).await;
+        let options = json!({"propagationPolicy": policy});
+        let path = format!("{EVENTS}/e");
+        client.delete_with(&path, &options).await.expect(200);
+        assert_eq!(client.get(&path).await.code, 404, "{policy}");
+    }
+    server.stop().await;
+}

@@ -21,7 +21,7 @@ use super::managers::{self, Id, Manager, Managers, Operation};
 use super::merge::merge;
 use super::remove::{remove, with_named};
 use super::shape::Ref;
-use super::update::{Changed, unowned};
+use super::update::{Changed, Managed, unowned};
 use super::validate::{Duplicates, validate};
 use super::value::equal;
 use super::{FieldManager, Problem};
@@ -100,6 +100,8 @@ struct Conflict {
 struct Applied {
     object: Option<Value>,
     managers: Managers,
+    /// True if fields that existed before tracking began got a manager.
+    tracks_before: bool,
 }
 
 impl FieldManager<'_> {
@@ -117,6 +119,23 @@ impl FieldManager<'_> {
         force: bool,
         now: Time,
     ) -> Result<Value, ApplyError> {
+        let applied = self.timed_apply(live, config, manager, force, now)?;
+        Ok(applied.object)
+    }
+
+    /// Like [`apply`](Self::apply); the result tells if the write set a time.
+    ///
+    /// # Errors
+    ///
+    /// [`ApplyError`], with upstream's messages.
+    pub fn timed_apply(
+        &self,
+        live: Option<&Value>,
+        config: &Value,
+        manager: &str,
+        force: bool,
+        now: Time,
+    ) -> Result<Managed, ApplyError> {
         let list = live.and_then(managers::list_of).unwrap_or_default();
         let known = Managers::decode(list).map_err(|problem| {
             ApplyError::Other(format!("failed to decode managed fields: {problem}"))
@@ -145,17 +164,22 @@ impl FieldManager<'_> {
             }
             other => other,
         };
-        let Applied { object, managers } = applied.map_err(|failure| match failure {
+        let Applied {
+            object,
+            managers,
+            tracks_before,
+        } = applied.map_err(|failure| match failure {
             Failure::Conflicts(conflicts) => worded(conflicts),
             Failure::Bad(message) => ApplyError::BadRequest(message),
             Failure::Other(message) => ApplyError::Other(message),
         })?;
+        let sets_time = object.is_some() || tracks_before;
         let mut object = object.unwrap_or(live);
         if manager == KUBECTL {
             update_last_applied(&mut object, config);
         }
         managers::set_list(&mut object, managers.encode());
-        Ok(object)
+        Ok(Managed { object, sets_time })
     }
 
     /// The error of a configuration whose merged object cannot be decoded.
@@ -176,9 +200,10 @@ impl FieldManager<'_> {
         force: bool,
         now: Time,
     ) -> Result<Applied, Failure> {
+        let mut tracks_before = false;
         if managers.is_empty() {
             let unset = self.unset();
-            managers = self
+            (managers, tracks_before) = self
                 .track(&unset, live, managers, BEFORE_FIRST_APPLY, now)
                 .map_err(Problem::of("failed to create manager for existing fields"))?;
         }
@@ -258,6 +283,7 @@ impl FieldManager<'_> {
             return Ok(Applied {
                 object: None,
                 managers,
+                tracks_before,
             });
         }
         for field_manager in &mut managers.list {
@@ -268,6 +294,7 @@ impl FieldManager<'_> {
         Ok(Applied {
             object: Some(merged),
             managers,
+            tracks_before,
         })
     }
 

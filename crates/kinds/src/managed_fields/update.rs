@@ -48,6 +48,15 @@ pub(super) fn unowned() -> &'static FieldSet {
     })
 }
 
+/// An object after its managed fields were updated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Managed {
+    /// The object with its managed fields.
+    pub object: Value,
+    /// True if the write set the time of an entry. Managers that only lose fields keep theirs.
+    pub sets_time: bool,
+}
+
 impl FieldManager<'_> {
     /// Sets `metadata.managedFields` of a created, updated or patched object. `live` is the old object; `None` on
     /// create.
@@ -56,7 +65,19 @@ impl FieldManager<'_> {
     /// that clients can edit them: `[]` and `[{}]` end tracking, undecodable ones are ignored. If tracking fails, the
     /// object has no managed fields afterwards.
     #[must_use]
-    pub fn update(&self, live: Option<&Value>, mut new: Value, manager: &str, now: Time) -> Value {
+    pub fn update(&self, live: Option<&Value>, new: Value, manager: &str, now: Time) -> Value {
+        self.timed_update(live, new, manager, now).object
+    }
+
+    /// Like [`update`](Self::update); the result tells if the write set a time.
+    #[must_use]
+    pub fn timed_update(
+        &self,
+        live: Option<&Value>,
+        mut new: Value,
+        manager: &str,
+        now: Time,
+    ) -> Managed {
         let edited = managers::take_list(&mut new).unwrap_or_default();
         let known = self.previous_managers(live, edited.as_array().map(Vec::as_slice));
         // The depth of managed fields from clients is unbounded.
@@ -66,15 +87,24 @@ impl FieldManager<'_> {
             .is_some_and(|uid| !uid.is_empty());
         // An existing object without managed fields is not tracked.
         if known.is_empty() && has_uid {
-            return new;
+            return Managed {
+                object: new,
+                sets_time: false,
+            };
         }
         let live = match live {
             Some(live) => Cow::Borrowed(live),
             None => Cow::Owned(self.unset()),
         };
-        let list = self.track(&live, &new, known, manager, now).ok();
-        managers::set_list(&mut new, list.and_then(Managers::encode));
-        new
+        let tracked = self.track(&live, &new, known, manager, now).ok();
+        let (list, sets_time) = tracked.map_or((None, false), |(list, sets_time)| {
+            (list.encode(), sets_time)
+        });
+        managers::set_list(&mut new, list);
+        Managed {
+            object: new,
+            sets_time,
+        }
     }
 
     /// The managers before the write.
@@ -108,7 +138,7 @@ impl FieldManager<'_> {
         object
     }
 
-    /// The managers after a change by `manager`.
+    /// The managers after a change by `manager`, and true if it took fields at the time `now`.
     pub(super) fn track(
         &self,
         live: &Value,
@@ -116,7 +146,7 @@ impl FieldManager<'_> {
         managers: Managers,
         manager: &str,
         now: Time,
-    ) -> Result<Managers, Problem> {
+    ) -> Result<(Managers, bool), Problem> {
         Problem::if_too_deep(live)?;
         Problem::if_too_deep(new)?;
         let ty = self.shape.root();
@@ -138,7 +168,8 @@ impl FieldManager<'_> {
         let fields = ours.modified.union(ours.added);
         let fields = self.without_reset(fields, self.api_version);
         let fields = fields.difference(unowned());
-        if !fields.is_empty() {
+        let sets_time = !fields.is_empty();
+        if sets_time {
             let manager = if manager.is_empty() {
                 "unknown"
             } else {
@@ -159,7 +190,7 @@ impl FieldManager<'_> {
             });
         }
         managers.cap();
-        Ok(managers)
+        Ok((managers, sets_time))
     }
 
     /// The error about an object, with upstream's message.

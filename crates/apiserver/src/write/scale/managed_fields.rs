@@ -1,7 +1,7 @@
 //! The managed fields of a scale, derived from those of its object's replicas.
 
 use lockgate_kinds::managed_fields::{
-    FieldManager, ManagedFieldsError, OneVersion, ScalePaths, Shape as Owned,
+    FieldManager, Managed, ManagedFieldsError, OneVersion, ScalePaths, Shape as Owned,
 };
 use lockgate_kinds::typed::Type;
 use serde_json::Value;
@@ -93,8 +93,8 @@ fn manager(ty: Type) -> FieldManager<'static> {
 }
 
 /// Updates the managed fields of a scale.
-pub(crate) fn track(ty: Type, name: &str, live: &Value, new: Value) -> Value {
-    manager(ty).update(Some(live), new, name, metadata::now())
+pub(crate) fn track(ty: Type, name: &str, live: &Value, new: Value) -> Managed {
+    manager(ty).timed_update(Some(live), new, name, metadata::now())
 }
 
 /// Applies a configuration to a scale.
@@ -103,11 +103,11 @@ pub(crate) fn apply(
     options: &WriteOptions,
     live: &Value,
     configuration: &Value,
-) -> Outcome<Value> {
+) -> Outcome<Managed> {
     let force = options.force.unwrap_or_default();
     let now = metadata::now();
     manager(ty)
-        .apply(
+        .timed_apply(
             Some(live),
             configuration,
             &options.field_manager,
