@@ -10,8 +10,11 @@
 # Programs for this machine are built with profile-guided optimization, if llvm-profdata is available
 # (tools/profile.sh); PROFILE_GUIDED=no disables it.
 #
-# TARGETS are the target triples to build. LOCKGATE is a prebuilt program for this machine (and SHAPER_WEBHOOKS the
-# other one), with which nothing is built; tests use this to check the packaging in seconds.
+# TARGETS are the target triples to build. Manual pages and completions are printed by a program that was built: one of
+# TARGETS must run on this machine, at least with qemu-user.
+#
+# LOCKGATE is a prebuilt program (and SHAPER_WEBHOOKS the other one), with which nothing is built; tests use this to
+# check the packaging in seconds. PLATFORM is its platform, such as linux-arm64; default: this machine's.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 if [[ $# -ne 2 ]]; then
@@ -55,6 +58,22 @@ platform() {
     printf '%s-%s\n' "$system" "$machine"
 }
 
+# Prints the command that runs programs of a platform here, nothing if none is needed; fails if they cannot run.
+runner() {
+    local machine emulator
+    if [[ $1 == "$(here)" ]]; then return; fi
+    case $1 in
+        linux-amd64) machine=x86_64 ;;
+        linux-arm64) machine=aarch64 ;;
+        *) return 1 ;;
+    esac
+    if [[ $(uname -s) != Linux ]]; then return 1; fi
+    for emulator in "qemu-$machine" "qemu-$machine-static"; do
+        if command -v "$emulator"; then return; fi
+    done
+    return 1
+}
+
 targets() {
     case $(uname -s) in
         Darwin) printf '%s\n' aarch64-apple-darwin x86_64-apple-darwin ;;
@@ -78,11 +97,11 @@ compiler() {
         fi
     done
     # Debian's cross compilers are for glibc. The C code here uses nothing that musl lacks, and outline atomics are
-    # disabled, since libgcc is not linked.
+    # disabled, since libgcc is not linked. Ubuntu's compiler fortifies by default, with functions of glibc.
     candidate=${target%%-*}-linux-gnu-gcc
     if [[ $target == *-linux-musl && $target != "$(uname -m)"-* ]] && command -v "$candidate" >/dev/null; then
         wrapper=$work/gnu-cc-$target
-        printf '#!/bin/sh\nexec %s %s "$@"\n' "$candidate" \
+        printf '#!/bin/sh\nexec %s -U_FORTIFY_SOURCE %s "$@"\n' "$candidate" \
             "$(if [[ $target == aarch64-* ]]; then printf -- -mno-outline-atomics; fi)" >"$wrapper"
         chmod +x "$wrapper"
         printf '%s\n' "$wrapper"
@@ -144,9 +163,14 @@ build() {
             else
                 say "building $target WITHOUT a profile: it will take more CPU than it could"
             fi
+        else
+            say "building $target without a profile"
         fi
         cargo build --release --locked -p lockgate-cli -p shaper-webhooks --bins --target "$target" "${flags[@]}" >&2
-    )
+    ) || {
+        say "the build for $target failed"
+        exit 1
+    }
     program=${CARGO_TARGET_DIR:-$root/target}/$target/release/lockgate
 }
 
@@ -157,13 +181,13 @@ pack() {
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 "$@" | gzip -n >"$archive"
 }
 
-# Manual pages and completions, which are platform-independent.
+# Manual pages and completions, which are platform-independent, by a program that runs here.
 pages() {
-    local program=$1 shell
+    local command=("$@") shell
     mkdir -p "$work/pages/completions"
-    "$program" man "$work/pages/man/man1" >/dev/null
+    "${command[@]}" man "$work/pages/man/man1" >/dev/null
     for shell in bash zsh fish; do
-        "$program" completions "$shell" >"$work/pages/completions/lockgate.$shell"
+        "${command[@]}" completions "$shell" >"$work/pages/completions/lockgate.$shell"
     done
 }
 
@@ -234,25 +258,43 @@ for manifest in packages/js/package.json packages/npm/package.json packages/pyth
     fi
 done
 
+# Platform, program and, if there is one, shaper-webhooks, separated by tabs.
+tab=$'\t'
+built=()
 if [[ -n ${LOCKGATE:-} ]]; then
-    pages "$LOCKGATE"
-    carry "$(here)" "$LOCKGATE" "${SHAPER_WEBHOOKS:-}"
+    built+=("${PLATFORM:-$(here)}$tab$LOCKGATE$tab${SHAPER_WEBHOOKS:-}")
 else
-    built=()
+    prints=
     for target in ${TARGETS:-$(targets)}; do
-        if build "$target"; then
-            built+=("$target $program")
-            if [[ $(platform "$target") == "$(here)" ]]; then pages "$program"; fi
-        fi
+        if runner "$(platform "$target")" >/dev/null; then prints=$target; fi
     done
-    if [[ ! -d $work/pages ]]; then
-        say "no program was built that runs here, of which manual pages could be made"
+    if [[ -z $prints ]]; then
+        say "none of TARGETS runs here to print the manual pages: add this machine's target, or install qemu-user"
         exit 1
     fi
-    for each in "${built[@]}"; do
-        carry "$(platform "${each%% *}")" "${each#* }" "$(dirname "${each#* }")/shaper-webhooks"
+    for target in ${TARGETS:-$(targets)}; do
+        if build "$target"; then built+=("$(platform "$target")$tab$program$tab$(dirname "$program")/shaper-webhooks"); fi
     done
 fi
+
+# This machine's program, otherwise another one with an emulator.
+printer=()
+for each in "${built[@]}"; do
+    IFS=$tab read -r system program shaper <<<"$each"
+    if prefix=$(runner "$system") && [[ -z $prefix || ${#printer[@]} -eq 0 ]]; then
+        printer=(${prefix:+"$prefix"} "$program")
+    fi
+done
+if [[ ${#printer[@]} -eq 0 ]]; then
+    say "no program was built that runs here, of which manual pages could be made"
+    if [[ ${#skipped[@]} -gt 0 ]]; then printf 'dist:   %s\n' "${skipped[@]}" >&2; fi
+    exit 1
+fi
+pages "${printer[@]}"
+for each in "${built[@]}"; do
+    IFS=$tab read -r system program shaper <<<"$each"
+    carry "$system" "$program" "$shaper"
+done
 
 npm_plain "$root/packages/npm" lockgate
 npm_plain "$root/packages/js" lockgate-test
@@ -263,7 +305,9 @@ chmod 0755 "$out/install.sh"
 python3 "$root/tools/dist/manifests.py" "$out" "$version" "$base"
 (
     cd "$out"
-    find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%f\n' | LC_ALL=C sort | xargs sha256sum >SHA256SUMS
+    rm -f SHA256SUMS
+    find . -maxdepth 1 -type f -printf '%f\n' | LC_ALL=C sort | xargs sha256sum >"$work/SHA256SUMS"
+    cp "$work/SHA256SUMS" .
 )
 say "everything is in $out"
 if [[ ${#skipped[@]} -gt 0 ]]; then

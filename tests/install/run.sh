@@ -25,7 +25,7 @@ if clients=$("$root/tools/need.sh" clients 2>/dev/null); then
     export PYTEST_SITE
 fi
 skipped=()
-for way in archive pip npm go image action manifests; do
+for way in archive pip npm go image action manifests platforms; do
     code=0
     "$here/$way.sh" "$dist" || code=$?
     case $code in
