@@ -145,6 +145,13 @@ fn complete(request: &mut Request) {
     if is_create {
         name(&mut object, request);
     }
+    if let (Some(old), Operation::Update, "scale") = (
+        &request.old_object,
+        request.operation,
+        request.subresource.as_str(),
+    ) {
+        object = updated_scale(old.value(), &object);
+    }
     let resource = &request.resource;
     let row = rows::find(&resource.group, &resource.version, &resource.resource);
     if let Some(row) = row.filter(|row| row.kind == request.kind.kind) {
@@ -172,6 +179,17 @@ fn complete(request: &mut Request) {
         }
     }
     request.object = Some(Object::new(object));
+}
+
+/// The scale of the updated object: the old scale with the admitted replicas.
+///
+/// UPSTREAM: pkg/registry/apps/deployment/storage/storage.go (toScaleUpdateValidation)
+fn updated_scale(old: &Value, admitted: &Value) -> Value {
+    let mut scale = old.clone();
+    if let Some(members) = scale.as_object_mut() {
+        members.insert(String::from("spec"), admitted["spec"].clone());
+    }
+    scale
 }
 
 /// Sets the name, UID and creation timestamp of a new object.
