@@ -14,6 +14,7 @@ use lockgate_offline::coverage::Coverage;
 use lockgate_offline::hooks::{Hooks, Script};
 use lockgate_offline::suite::{self, Case, FileError, Files, Outcome, Suites};
 
+use super::serve::shutdown_signal;
 use super::{CommandError, Stop};
 use crate::exit_code::ExitCode;
 use crate::input;
@@ -305,6 +306,8 @@ fn report(args: &TestArgs, suites: Suites, outcomes: Vec<Outcome>, elapsed: Dura
 /// Runs the tests whenever a file changes, until interrupted.
 fn watch(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
     super::run_async(async {
+        // Once for all runs: a signal during a run is handled after it.
+        let mut shutdown = Box::pin(shutdown_signal()?);
         loop {
             let mut watch = FileWatch::new(folders(&args.paths));
             let watched = watch.begin().is_ok();
@@ -333,7 +336,7 @@ fn watch(args: &TestArgs, printer: &mut Printer) -> Result<ExitCode, Stop> {
             };
             tokio::select! {
                 () = changed => {}
-                _ = tokio::signal::ctrl_c() => return Ok(ExitCode::Interrupted),
+                code = &mut shutdown => return Ok(code),
             }
         }
     })
