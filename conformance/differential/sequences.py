@@ -22,7 +22,7 @@ from patches import difference
 from servers import normal, start
 
 STEPS = 14
-# Watches last a second, in which other sequences go on.
+# Watches last a second; other sequences run meanwhile.
 POOL = concurrent.futures.ThreadPoolExecutor(8)
 FORMS = ["json-patch+json", "merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"]
 
@@ -36,7 +36,7 @@ class Sequence:
         self.kind, self.path, self.base = kind, path, base
         self.name = base["metadata"]["name"]
         self.at = f"{path}/{urllib.parse.quote(self.name)}"
-        # What each server answered last, the version before that, and all that was sent.
+        # The last response of each server, the version before it, and all requests.
         self.live, self.versions, self.sent = [None, None], [[], []], []
 
     def run(self):
@@ -184,7 +184,7 @@ def main():
     time.sleep(2)
     found = validation.bases(records, schemas)
     generator = validation.Generator(rng, schemas, [one for objects in found.values() for one in objects])
-    # Reviews are not stored. What is registered for admission, and definitions, would change what comes after.
+    # Reviews are not stored; admission registrations and definitions would affect later requests.
     order = sorted(at for at in found if (only is None or at[1] in only) and not at[1].endswith(("Review", "WebhookConfiguration", "AdmissionPolicy", "AdmissionPolicyBinding")) and at[1] not in ("CustomResourceDefinition", "APIService", "Binding", "FlowSchema", "PriorityLevelConfiguration", "Namespace", "LimitRange", "ResourceQuota"))
     told, watches = 0, []
     while comparison.count < count:

@@ -134,7 +134,7 @@ SELF_TYPE = re.compile(r"\bselfType\d+\b")
 # Storage revisions, and current times.
 REVISION = re.compile(r"\d+")
 VERSION = re.compile(r'("resourceVersion\\*":\\*"|ResourceVersion in record \(|ResourceVersion in object meta: )\d+')
-# Where upstream's source creates a scheme is told with the path that it was built at.
+# The name of a scheme contains the path at which upstream's source was built.
 SCHEME = re.compile(r'in scheme (\\*")[^"\\]*\\*"')
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 # Addresses and ports are allocated from pools in random order.

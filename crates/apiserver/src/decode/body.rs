@@ -308,7 +308,7 @@ impl<'b> Parsed<'b> {
         parse(body, encoding)
             .map(Self::Document)
             .map_err(|error| match error {
-                // It is converted to JSON before its type is read.
+                // YAML is converted to JSON before the type is read.
                 ParseError::Yaml(_) => error,
                 _ => ParseError::NoType(Box::new(error)),
             })
@@ -342,7 +342,7 @@ pub(crate) enum PatchedType {
 }
 
 impl PatchedType {
-    /// Checks the type of a patched object; the error is in upstream's words.
+    /// Checks the type of a patched object, with upstream's error.
     ///
     /// UPSTREAM: apimachinery pkg/runtime/serializer/json/json.go (Serializer.Decode)
     pub(crate) fn of(object: &Value, expected: Expected<'_>) -> Result<Self, String> {
@@ -396,7 +396,7 @@ impl PatchedType {
 /// The maximum number of reported findings about one object.
 const MAX_FINDINGS: usize = 100;
 
-/// The name of upstream's scheme for a group. Definitions and APIServices are read by schemes of their own.
+/// The name of upstream's scheme for a group. CustomResourceDefinitions and APIServices are decoded with separate schemes.
 fn scheme_of(group: &str) -> &'static str {
     match group {
         "apiextensions.k8s.io" | "apiregistration.k8s.io" => "pkg/runtime/scheme.go:111",

@@ -798,7 +798,7 @@ async fn a_patch_of_a_part_loses_fine_times() {
     server.stop().await;
 }
 
-/// Times are set for managers that take fields. One that only loses some, or applies what is there, keeps its time.
+/// Managers that gain fields get a new time. One that only loses fields, or applies unchanged values, keeps its time.
 #[tokio::test]
 async fn a_patch_of_a_write_that_sets_no_time_is_no_mutation() {
     let folder = tempfile::tempdir().unwrap();
