@@ -396,7 +396,7 @@ impl PatchedType {
 /// The maximum number of reported findings about one object.
 const MAX_FINDINGS: usize = 100;
 
-/// The name of upstream's scheme for a group. CustomResourceDefinitions and APIServices are decoded with separate schemes.
+/// The name of upstream's scheme for a group. CustomResourceDefinitions and APIServices have separate schemes.
 fn scheme_of(group: &str) -> &'static str {
     match group {
         "apiextensions.k8s.io" | "apiregistration.k8s.io" => "pkg/runtime/scheme.go:111",
